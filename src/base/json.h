@@ -1,0 +1,33 @@
+// JSON in and out: a thin layer over jansson that fixes its options and words its errors as the project does.
+//
+// Reading always rejects duplicate keys, invalid UTF-8 and nesting deeper than jansson's own limit.
+#ifndef MD_BASE_JSON_H
+#define MD_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+// Parses `n` bytes. `what` names the source in messages (a path, "request body"). With `allow_nul` strings may hold
+// U+0000 (then use json_string_length). *out is a new reference.
+md_status md_json_parse(const char *bytes, size_t n, bool allow_nul, const char *what, json_t **out, md_error *err);
+
+// Reads and parses a file of at most `max` bytes.
+md_status md_json_read_file(const char *path, size_t max, json_t **out, md_error *err);
+
+// Typed members of an object. A missing or null member leaves *out as it was (the default) and returns MD_OK; a member
+// of another type or outside [min, max] is MD_E_FORMAT naming `what` and the key. A whole real (4096.0) is not an int.
+md_status md_json_get_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out,
+                          const char *what, md_error *err);
+md_status md_json_get_number(const json_t *object, const char *key, double min, double max, double *out,
+                             const char *what, md_error *err);
+md_status md_json_get_bool(const json_t *object, const char *key, bool *out, const char *what, md_error *err);
+// *out borrows from the object.
+md_status md_json_get_string(const json_t *object, const char *key, const char **out, const char *what, md_error *err);
+
+const char *md_json_type_name(const json_t *value); // "a string", "an object", "nothing", ...
+
+#endif
