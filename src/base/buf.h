@@ -8,11 +8,11 @@
 #include "base/status.h"
 
 typedef struct md_buf {
-    char *data;    // owned; NULL until the first append; data[size] == 0 once allocated
-    size_t size;   // bytes used
-    size_t cap;    // bytes allocated
-    size_t max;    // appending past this many bytes fails
-    bool failed;   // sticky: an append failed (out of memory or over max); check once at the end
+    char *data;  // owned; NULL until the first append; data[size] == 0 once allocated
+    size_t size; // bytes used
+    size_t cap;  // bytes allocated
+    size_t max;  // appending past this many bytes fails
+    bool failed; // sticky: an append failed (out of memory or over max); check once at the end
 } md_buf;
 
 void md_buf_init(md_buf *buf, size_t max);
@@ -25,8 +25,8 @@ md_status md_buf_puts(md_buf *buf, const char *text);
 md_status md_buf_putc(md_buf *buf, char c);
 md_status md_buf_printf(md_buf *buf, const char *fmt, ...) MD_PRINTF(2, 3);
 
-void md_buf_clear(md_buf *buf);                    // size = 0, failed = false, memory kept
-char *md_buf_take(md_buf *buf);                    // the caller owns the string (never NULL unless out of memory)
+void md_buf_clear(md_buf *buf); // size = 0, failed = false, memory kept
+char *md_buf_take(md_buf *buf); // the caller owns the string (never NULL unless out of memory)
 static inline const char *md_buf_str(const md_buf *buf) { return buf->data ? buf->data : ""; }
 
 #endif

@@ -72,8 +72,8 @@ md_status md_file_read_all(const char *path, size_t max, char **out, size_t *out
     md_status status = MD_OK;
     char *data = NULL;
     if (file.size > max) {
-        status = md_fail(err, MD_E_FORMAT, "%s: %llu bytes, at most %zu expected", path,
-                         (unsigned long long)file.size, max);
+        status =
+            md_fail(err, MD_E_FORMAT, "%s: %llu bytes, at most %zu expected", path, (unsigned long long)file.size, max);
         goto fail;
     }
     data = malloc((size_t)file.size + 1);

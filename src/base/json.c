@@ -85,8 +85,7 @@ md_status md_json_get_bool(const json_t *object, const char *key, bool *out, con
     return MD_OK;
 }
 
-md_status md_json_get_string(const json_t *object, const char *key, const char **out, const char *what,
-                             md_error *err) {
+md_status md_json_get_string(const json_t *object, const char *key, const char **out, const char *what, md_error *err) {
     const json_t *value = member(object, key);
     if (!value) return MD_OK;
     if (!json_is_string(value))

@@ -43,7 +43,7 @@ md_status md_fail_context(md_error *err, md_status code, const char *fmt, ...) {
     memcpy(text, err->message, sizeof text);
     size_t used = strlen(context);
     if (used > sizeof err->message / 2) used = sizeof err->message / 2;
-    snprintf(err->message, sizeof err->message, "%.*s: %.*s", (int)used, context,
-             (int)(sizeof err->message - used - 3), text);
+    snprintf(err->message, sizeof err->message, "%.*s: %.*s", (int)used, context, (int)(sizeof err->message - used - 3),
+             text);
     return err->code == MD_OK ? code : err->code;
 }
