@@ -11,7 +11,7 @@ static double llama3_frequency(const md_rope *rope, double inv_freq) {
     if (wavelength < high) return inv_freq;
     double smooth = (rope->original_context / wavelength - rope->low_freq_factor) /
                     (rope->high_freq_factor - rope->low_freq_factor);
-    return inv_freq / ((1 - smooth) * rope->factor + smooth) ;
+    return inv_freq * ((1 - smooth) / rope->factor + smooth);
 }
 
 void md_rope_frequencies(const md_rope *rope, uint32_t head_dim, float *inv_freq, float *scale) {

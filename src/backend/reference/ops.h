@@ -11,9 +11,9 @@
 // A matrix in memory as the snapshot stores it.
 typedef struct md_ref_matrix {
     const md_matrix *desc;
-    uint8_t *weight;         // rows * row_bytes; owned
-    float *scales, *biases;  // [rows][cols / group]; owned, NULL when not quantized
-    float *bias;             // [rows] additive; owned, NULL when absent
+    uint8_t *weight;        // rows * row_bytes; owned
+    float *scales, *biases; // [rows][cols / group]; owned, NULL when not quantized
+    float *bias;            // [rows] additive; owned, NULL when absent
 } md_ref_matrix;
 
 md_status md_ref_matrix_load(const md_matrix *desc, md_ref_matrix *out, md_error *err);
@@ -40,11 +40,8 @@ void md_ref_embedding(const md_ref_matrix *matrix, uint32_t row, float *out);
 
 void md_ref_rmsnorm(const float *x, const float *weight, uint32_t n, float eps, float *y);
 
-// Rotates `heads` heads of `dim` at `position` in place. inv_freq: [dim / 2]; scale: 1, or 1/factor for linear scaling.
+// Rotates `heads` heads of `dim` at `position` in place. inv_freq [dim / 2] and scale: model/rope.h.
 void md_ref_rope(float *x, uint32_t heads, uint32_t dim, uint32_t position, const float *inv_freq, float scale);
-
-// inv_freq[dim / 2] of a rope description, and the position scale.
-void md_ref_rope_frequencies(const md_rope *rope, uint32_t dim, float *inv_freq, float *scale);
 
 void md_ref_swiglu(const float *gate, const float *up, uint32_t n, float *act);
 
