@@ -13,9 +13,9 @@ enum { UNQUANTIZED_CHUNK = 64 };
 float md_ref_chunk(const float *w, const float *x, uint32_t n) {
     float acc[2] = {0, 0};
     for (uint32_t p = 0; 2 * p < n; p++) {
-        float *a = &acc[p % 2];
-        if (2 * p + 1 < n) *a = fmaf(w ? w[2 * p + 1] : 1.0f, x[2 * p + 1], *a);
-        *a = fmaf(w ? w[2 * p] : 1.0f, x[2 * p], *a);
+        float a = acc[p % 2];
+        if (2 * p + 1 < n) a = fmaf(w ? w[2 * p + 1] : 1.0f, x[2 * p + 1], a);
+        acc[p % 2] = fmaf(w ? w[2 * p] : 1.0f, x[2 * p], a);
     }
     return acc[0] + acc[1];
 }
@@ -29,12 +29,17 @@ float md_ref_sum(const float *w, const float *x, uint32_t k) {
     return t;
 }
 
-float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *x, uint32_t k,
-                           uint32_t group) {
+void md_ref_group_sums(const float *x, uint32_t k, uint32_t group, float *sums) {
+    for (uint32_t g = 0; g < k / group; g++) sums[g] = md_ref_chunk(NULL, x + (size_t)g * group, group);
+}
+
+float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *x, const float *sums,
+                           uint32_t k, uint32_t group) {
     float t = 0;
     for (uint32_t g = 0; g < k / group; g++) {
-        t = fmaf(scales[g], md_ref_chunk(q + g * group, x + g * group, group), t);
-        t = fmaf(biases[g], md_ref_chunk(NULL, x + g * group, group), t);
+        size_t at = (size_t)g * group;
+        t = fmaf(scales[g], md_ref_chunk(q + at, x + at, group), t);
+        t = fmaf(biases[g], sums[g], t);
     }
     return t;
 }
@@ -71,12 +76,15 @@ static void decode_row(const md_ref_matrix *matrix, uint32_t row, float *out) {
 
 void md_ref_matmul(const md_ref_matrix *matrix, const float *x, float *y, float *scratch) {
     const md_matrix *desc = matrix->desc;
+    float *sums = scratch + desc->cols;
+    if (desc->bits) md_ref_group_sums(x, desc->cols, desc->group, sums);
     for (uint32_t row = 0; row < desc->rows; row++) {
         decode_row(matrix, row, scratch);
         float t;
         if (desc->bits) {
             size_t at = (size_t)row * (desc->cols / desc->group);
-            t = md_ref_quantized_sum(scratch, matrix->scales + at, matrix->biases + at, x, desc->cols, desc->group);
+            t = md_ref_quantized_sum(scratch, matrix->scales + at, matrix->biases + at, x, sums, desc->cols,
+                                     desc->group);
         } else {
             t = md_ref_sum(scratch, x, desc->cols);
         }
@@ -171,12 +179,13 @@ void md_ref_attention(const float *q, const float *k, const float *v, uint32_t s
 void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
                                 float *out, float *scratch) {
     float scale = md_bf16_round((float)(1.0 / sqrt((double)dim)));
-    float scaled[MD_MAX_HEAD_DIM], block[MD_ATTN_BLOCK];
+    float scaled[MD_MAX_HEAD_DIM] = {0}, sums[MD_MAX_HEAD_DIM], block[MD_ATTN_BLOCK];
     for (uint32_t d = 0; d < dim; d++) scaled[d] = md_bf16_round(q[d] * scale);
+    md_ref_group_sums(scaled, dim, kv->group, sums);
     for (uint32_t j = 0; j < positions; j++) {
         size_t g = (size_t)j * kv->group_stride;
         scratch[j] = md_bf16_round(md_ref_quantized_sum(kv->k_codes + (size_t)j * kv->stride, kv->k_scales + g,
-                                                        kv->k_biases + g, scaled, dim, kv->group));
+                                                        kv->k_biases + g, scaled, sums, dim, kv->group));
     }
     float m_all = max_of(scratch, positions), total = 0;
     for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK) {

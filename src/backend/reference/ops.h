@@ -25,14 +25,17 @@ float md_ref_chunk(const float *w, const float *x, uint32_t n);
 // sum(w, x) over K elements in chunks of 64, for unquantized rows.
 float md_ref_sum(const float *w, const float *x, uint32_t k);
 
-// The quantized row rule over codes q[K] with scales and biases [K / group].
-float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *x, uint32_t k,
-                           uint32_t group);
+// X_g = chunk(1, x) for each of the k / group groups of x.
+void md_ref_group_sums(const float *x, uint32_t k, uint32_t group, float *sums);
+
+// The quantized row rule over codes q[K] with scales and biases [K / group]; sums: X_g of x.
+float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *x, const float *sums,
+                           uint32_t k, uint32_t group);
 
 // Plain sum of n values: 16 strided accumulators and a fixed tree.
 float md_ref_strided_sum(const float *values, uint32_t n);
 
-// y[rows] = bf(row . x) (+ additive bias). scratch: [cols] floats.
+// y[rows] = bf(row . x) (+ additive bias). scratch: [cols * 2] floats.
 void md_ref_matmul(const md_ref_matrix *matrix, const float *x, float *y, float *scratch);
 
 // One row of the embedding.

@@ -162,7 +162,7 @@ static md_status alloc_vectors(ref_engine *e, md_error *err) {
                    {&e->gate, model->ffn},
                    {&e->up, model->ffn},
                    {&e->act, model->ffn},
-                   {&e->row, widest}};
+                   {&e->row, 2 * widest}};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         *vectors[i].to = calloc(vectors[i].n, sizeof(float));
         if (!*vectors[i].to) return md_fail(err, MD_E_MEMORY, "out of memory for a vector of %zu values", vectors[i].n);
@@ -172,6 +172,12 @@ static md_status alloc_vectors(ref_engine *e, md_error *err) {
 
 md_status md_reference_open(const md_plan *plan, const md_engine_options *options, md_engine **out, md_error *err) {
     *out = NULL;
+#if defined(__x86_64__)
+    // ops.c is compiled for FMA: docs/MODEL.md is written in fused multiply-adds, and a library call for each would
+    // cost five times the time.
+    if (!__builtin_cpu_supports("fma"))
+        return md_fail(err, MD_E_UNSUPPORTED, "this CPU has no FMA instructions; the reference engine needs them");
+#endif
     ref_engine *e = calloc(1, sizeof *e);
     if (!e) return md_fail(err, MD_E_MEMORY, "out of memory");
     e->base = (md_engine){.ops = &ref_ops, .snapshot = plan->snapshot, .plan = plan};
