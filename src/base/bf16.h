@@ -44,4 +44,18 @@ static inline float md_f16_to_f32(uint16_t half) {
     return md_f32_from_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
 }
 
+// Round to nearest, ties to even; NaN stays NaN (quiet), overflow becomes infinity, subnormals are kept.
+static inline uint16_t md_f16_from_f32(float value) {
+    uint32_t bits = md_f32_bits(value), magnitude = bits & 0x7fffffffu;
+    uint32_t sign = (bits >> 16) & 0x8000u;
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x47800000u) return (uint16_t)(sign | 0x7c00u); // 65536 and up
+    if (magnitude < 0x38800000u) { // below 2^-14: units of 2^-24, which adding 0.5 rounds to by itself
+        float shifted = md_f32_from_bits(magnitude) + 0.5f;
+        return (uint16_t)(sign | (md_f32_bits(shifted) - 0x3f000000u));
+    }
+    magnitude += 0xfffu + ((magnitude >> 13) & 1u);
+    return (uint16_t)(sign | ((magnitude - 0x38000000u) >> 13));
+}
+
 #endif
