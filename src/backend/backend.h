@@ -73,6 +73,12 @@ struct md_engine {
     const md_plan *plan;         // borrowed
 };
 
+// The argument checks every engine makes before a step: count, tokens, the order of one sequence's columns (which stand
+// next to each other) and, per column, that its position lies inside its cache's context.
+md_status md_step_check(const md_engine *engine, const md_column *columns, uint32_t count, uint32_t max_columns,
+                        md_error *err);
+md_status md_column_check_context(const md_column *column, uint32_t context, md_error *err);
+
 // Each opens an engine on its backend; `plan` and its snapshot outlive the engine.
 md_status md_reference_open(const md_plan *plan, const md_engine_options *options, md_engine **out, md_error *err);
 // resident = true: one dispatch a step; false: one dispatch an operator ("ops"), same kernels.

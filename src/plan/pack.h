@@ -14,7 +14,7 @@
 
 #include "plan/plan.h"
 
-enum { MD_TILE_ROWS = 16, MD_NO_ROW = -1 };
+enum { MD_TILE_ROWS = 16, MD_NO_ROW = -1, MD_MAX_WORKERS = 1024 };
 
 // How a tile stores codes and scales; derived from a matrix. Codes of 2-3 bits live in 4-bit cells, of 5-6 bits in
 // 8-bit cells (same values). bf16 scales stay bf16; f16 and f32 scales are stored as f32 (exact).
@@ -30,14 +30,37 @@ typedef struct md_tile_shape {
     uint32_t tile_bytes; // chunks * chunk_bytes; a multiple of 64
 } md_tile_shape;
 
-// Tile codec "lanes": what the CPU kernels read. A chunk of a quantized tile is
+// The rows of one tile as the snapshot stores them: what a codec packs. Absent lanes are NULL.
+typedef struct md_tile_rows {
+    const md_matrix *matrix;
+    const uint8_t *weight[MD_TILE_ROWS]; // row_bytes of matrix->weight
+    const uint8_t *scales[MD_TILE_ROWS]; // row_bytes of matrix->scales; NULL for unquantized matrices
+    const uint8_t *biases[MD_TILE_ROWS];
+} md_tile_rows;
+
+// The same for writing.
+typedef struct md_tile_rows_out {
+    const md_matrix *matrix;
+    uint8_t *weight[MD_TILE_ROWS], *scales[MD_TILE_ROWS], *biases[MD_TILE_ROWS];
+} md_tile_rows_out;
+
+// How a backend wants the bytes of a tile. `shape` must set every field of md_tile_shape; `unpack` is `pack`'s exact
+// inverse for the lanes that are present. Both are pure and need no state.
+typedef struct md_tile_codec {
+    const char *name;
+    void (*shape)(const md_matrix *matrix, md_tile_shape *out);
+    void (*pack)(const md_tile_shape *shape, const md_tile_rows *rows, uint8_t *tile);
+    void (*unpack)(const md_tile_shape *shape, const uint8_t *tile, const md_tile_rows_out *rows);
+} md_tile_codec;
+
+// Codec "lanes": what the CPU kernels read. A chunk of a quantized tile is
 //   16 scales, 16 biases (bf16 or f32; lane r = row r), then the codes;
 //   Q4: for each 8 columns one 64-byte vector of 16 little-endian u32, lane r = row r: nibbles 0..3 are columns 0,2,4,6
 //   and
 //       nibbles 4..7 are columns 1,3,5,7 of the eight (so `u16 >> 4i` gives columns 2i and 2i+1 in the two halves);
 //   Q8: for each 2 columns 32 bytes: [row 0: c0 c1][row 1: c0 c1]...;
 // a chunk of an unquantized tile: for each 2 columns 16 x {c0, c1} of the cell's type.
-void md_tile_shape_of(const md_matrix *matrix, md_tile_shape *out);
+extern const md_tile_codec md_codec_lanes;
 
 typedef struct md_row_map {
     uint32_t rows;     // of the matrix
@@ -64,14 +87,17 @@ typedef struct md_stage_layout {
 // nothing between: its whole token is one forward walk of [worker_offset[w], worker_offset[w] + worker_bytes[w]).
 typedef struct md_layout {
     const md_plan *plan; // borrowed
+    const md_tile_codec *codec;
     uint32_t workers;
     md_stage_layout *stage;                 // [plan->stage_count]
     md_run *run;                            // [plan->stage_count * workers]
-    uint64_t *worker_offset, *worker_bytes; // [workers]; offsets are multiples of 2 MiB when align_huge, else of 4096
+    uint64_t *worker_offset, *worker_bytes; // [workers]; offsets are multiples of 4096, of 2 MiB where runs are long
     uint64_t arena_bytes;
 } md_layout;
 
-md_status md_layout_build(const md_plan *plan, uint32_t workers, md_layout **out, md_error *err);
+// workers: 1..MD_MAX_WORKERS.
+md_status md_layout_build(const md_plan *plan, const md_tile_codec *codec, uint32_t workers, md_layout **out,
+                          md_error *err);
 void md_layout_free(md_layout *layout);
 
 // Item `item` of stage `s`: which matrix and tile it starts with (gate_up: matrix 0's tile; matrix 1's tile of the same
@@ -85,7 +111,7 @@ md_status md_pack_worker(const md_layout *layout, uint32_t worker, uint8_t *aren
 
 // The inverse, for tests and for `verify`: reconstructs matrix `m` of stage `s` from the arena as the snapshot stores
 // it: weight (rows * row_bytes bytes), scales and biases (NULL for an unquantized matrix).
-md_status md_unpack_matrix(const md_layout *layout, uint32_t s, uint32_t m, const uint8_t *arena, uint8_t *weight,
-                           uint8_t *scales, uint8_t *biases, md_error *err);
+void md_unpack_matrix(const md_layout *layout, uint32_t s, uint32_t m, const uint8_t *arena, uint8_t *weight,
+                      uint8_t *scales, uint8_t *biases);
 
 #endif
