@@ -173,6 +173,17 @@ static md_status parse_forward(md_config *c, const struct family *family, md_err
     return refuse_variants(c, err);
 }
 
+md_module md_config_layer_module(const md_config *c, uint32_t index) {
+    const uint32_t q_rows = c->q_heads * c->head_dim, kv_rows = c->kv_heads * c->head_dim;
+    const md_module modules[MD_LAYER_MATRICES] = {
+        {"self_attn.q_proj", q_rows, c->hidden, c->qkv_bias},  {"self_attn.k_proj", kv_rows, c->hidden, c->qkv_bias},
+        {"self_attn.v_proj", kv_rows, c->hidden, c->qkv_bias}, {"self_attn.o_proj", c->hidden, q_rows, c->o_bias},
+        {"mlp.gate_proj", c->ffn, c->hidden, c->mlp_bias},     {"mlp.up_proj", c->ffn, c->hidden, c->mlp_bias},
+        {"mlp.down_proj", c->hidden, c->ffn, c->mlp_bias},
+    };
+    return modules[index];
+}
+
 md_status md_config_parse(const char *text, size_t n, const char *path, md_config *out, md_error *err) {
     *out = (md_config){.bos = -1};
     MD_TRY(md_json_parse(text, n, false, path, &out->root, err));

@@ -43,6 +43,15 @@ void md_config_free(md_config *config);
 md_status md_config_module(const md_config *config, const char *module, bool has_scales, md_quant_format *out,
                            md_error *err);
 
+// The seven matrices of a layer, in the order q, k, v, o, gate, up, down: W[rows][cols] with or without additive bias.
+enum { MD_LAYER_MATRICES = 7 };
+typedef struct md_module {
+    const char *name; // below "model.layers.N."; static
+    uint32_t rows, cols;
+    bool bias;
+} md_module;
+md_module md_config_layer_module(const md_config *config, uint32_t index); // index < MD_LAYER_MATRICES
+
 // Adds eos_token_id of a config, a number or a list, to those of `eos` (a set).
 md_status md_config_read_eos(const json_t *root, uint32_t vocab, uint32_t *eos, uint32_t *count, const char *what,
                              md_error *err);

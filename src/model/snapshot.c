@@ -160,31 +160,17 @@ static md_status bind_matrix(binder *b, const char *path, uint32_t rows, uint32_
 // ---- the model ---------------------------------------------------------------------------------------------------
 
 static md_status bind_layer(binder *b, uint32_t index, md_layer *layer) {
-    const md_config *c = b->config;
-    const uint32_t q_rows = c->q_heads * c->head_dim, kv_rows = c->kv_heads * c->head_dim;
-    const struct {
-        const char *module;
-        uint32_t rows, cols;
-        bool bias;
-        md_matrix *out;
-    } matrices[] = {
-        {"self_attn.q_proj", q_rows, c->hidden, c->qkv_bias, &layer->q},
-        {"self_attn.k_proj", kv_rows, c->hidden, c->qkv_bias, &layer->k},
-        {"self_attn.v_proj", kv_rows, c->hidden, c->qkv_bias, &layer->v},
-        {"self_attn.o_proj", c->hidden, q_rows, c->o_bias, &layer->o},
-        {"mlp.gate_proj", c->ffn, c->hidden, c->mlp_bias, &layer->gate},
-        {"mlp.up_proj", c->ffn, c->hidden, c->mlp_bias, &layer->up},
-        {"mlp.down_proj", c->hidden, c->ffn, c->mlp_bias, &layer->down},
-    };
+    md_matrix *const out[] = {&layer->q, &layer->k, &layer->v, &layer->o, &layer->gate, &layer->up, &layer->down};
     char path[MAX_NAME];
-    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-        snprintf(path, sizeof path, "model.layers.%u.%s", index, matrices[i].module);
-        MD_TRY(bind_matrix(b, path, matrices[i].rows, matrices[i].cols, matrices[i].bias, matrices[i].out));
+    for (uint32_t i = 0; i < MD_LAYER_MATRICES; i++) {
+        md_module module = md_config_layer_module(b->config, i);
+        snprintf(path, sizeof path, "model.layers.%u.%s", index, module.name);
+        MD_TRY(bind_matrix(b, path, module.rows, module.cols, module.bias, out[i]));
     }
     snprintf(path, sizeof path, "model.layers.%u.input_layernorm.weight", index);
-    MD_TRY(take_vector(b, path, c->hidden, &layer->attn_norm));
+    MD_TRY(take_vector(b, path, b->config->hidden, &layer->attn_norm));
     snprintf(path, sizeof path, "model.layers.%u.post_attention_layernorm.weight", index);
-    return take_vector(b, path, c->hidden, &layer->ffn_norm);
+    return take_vector(b, path, b->config->hidden, &layer->ffn_norm);
 }
 
 // Tensors nobody took: what mlx-lm drops too (rotary tables, the head of a tied model) is ignored; anything else means
