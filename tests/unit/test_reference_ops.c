@@ -126,7 +126,7 @@ static void rope_is_mlx(void **state) {
     (void)state;
     md_fixture_score score = run_all("rope", check_rope);
     assert_true(score.exact * 100 >= score.values * 99);
-    assert_true(score.relative < 0x1p-8);
+    assert_true(score.relative <= 0x1p-7); // one bf16 step at the largest value
 }
 
 static void check_swiglu(const json_t *fixture, md_fixture_score *score) {
@@ -164,7 +164,7 @@ static void attention_is_mlx(void **state) {
     (void)state;
     md_fixture_score score = run_all("sdpa", check_attention);
     assert_true(score.exact * 1000 >= score.values * 999);
-    assert_true(score.relative < 0x1p-8);
+    assert_true(score.relative <= 0x1p-7); // one bf16 step at the largest value
 }
 
 int main(void) {
