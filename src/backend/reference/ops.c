@@ -176,6 +176,16 @@ void md_ref_attention(const float *q, const float *k, const float *v, uint32_t s
     for (uint32_t d = 0; d < dim; d++) out[d] = md_bf16_round(out[d] / total);
 }
 
+float md_ref_quantized_values(const float *p, const md_ref_quantized_kv *kv, uint32_t at, uint32_t n, uint32_t d) {
+    float o = 0;
+    for (uint32_t j = at; j < at + n; j++) {
+        size_t g = (size_t)j * kv->group_stride + d / kv->group;
+        float value = fmaf(kv->v_scales[g], kv->v_codes[(size_t)j * kv->stride + d], kv->v_biases[g]);
+        o = fmaf(p[j], value, o);
+    }
+    return o;
+}
+
 void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
                                 float *out, float *scratch) {
     float scale = md_bf16_round((float)(1.0 / sqrt((double)dim)));
@@ -198,15 +208,8 @@ void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, u
     for (uint32_t j = 0; j < positions; j++) scratch[j] = md_bf16_round(md_expf(scratch[j] - m_all) * inverse);
     for (uint32_t d = 0; d < dim; d++) {
         float sum = 0;
-        for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK) {
-            float o = 0;
-            for (uint32_t j = at; j < at + block_size(positions, at); j++) {
-                size_t g = (size_t)j * kv->group_stride + d / kv->group;
-                float value = fmaf(kv->v_scales[g], kv->v_codes[(size_t)j * kv->stride + d], kv->v_biases[g]);
-                o = fmaf(scratch[j], value, o);
-            }
-            sum = sum + o;
-        }
+        for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK)
+            sum = sum + md_ref_quantized_values(scratch, kv, at, block_size(positions, at), d);
         out[d] = md_bf16_round(sum);
     }
 }

@@ -59,6 +59,8 @@ typedef struct md_ref_quantized_kv {
     const float *k_scales, *k_biases, *v_scales, *v_biases;
     uint32_t stride, group_stride, group;
 } md_ref_quantized_kv;
+// o[d] of one block of n positions from `at` on: fma(p_j, fma(scale, q, bias), o), j ascending.
+float md_ref_quantized_values(const float *p, const md_ref_quantized_kv *kv, uint32_t at, uint32_t n, uint32_t d);
 void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
                                 float *out, float *scratch);
 
