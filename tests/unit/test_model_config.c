@@ -157,6 +157,68 @@ static void eos_is_a_number_or_a_list(void **state) {
     md_config_free(&c);
 }
 
+// Bytes of all matrices but the embedding (what a token reads), and how many of them have 8 bits.
+static uint64_t streamed_bytes(const md_config *c, unsigned *eight) {
+    uint64_t bytes = 0;
+    char path[64];
+    *eight = 0;
+    for (uint32_t layer = 0; layer <= c->layers; layer++)
+        for (uint32_t i = 0; i < (layer < c->layers ? MD_LAYER_MATRICES : 1); i++) {
+            md_module m = {"lm_head", c->vocab, c->hidden, "", "", false};
+            md_quant_format format;
+            if (layer < c->layers) m = md_config_layer_module(c, i);
+            snprintf(path, sizeof path, layer < c->layers ? "model.layers.%u.%s" : "lm_head", layer, m.name);
+            assert_int_equal(md_config_module(c, path, true, &format, NULL), MD_OK);
+            uint64_t n = (uint64_t)m.rows * m.cols;
+            bytes += n * format.bits / 8 + 4 * n / format.group;
+            *eight += format.bits == 8;
+        }
+    return bytes;
+}
+
+// MiniCPM5-1B's table: 67 of 169 linears in 8 bits, 481,296,384 bytes of layers and 213,073,920 of head a token.
+static void the_table_of_a_published_model_is_read(void **state) {
+    (void)state;
+    md_config c;
+    md_error err = {0};
+    md_status status = md_config_read("../shared/models/minicpm5-1b/config.json", &c, &err);
+    if (status == MD_E_NOT_FOUND) {
+        print_message("skipped: %s\n", err.message);
+        skip();
+    }
+    if (status != MD_OK) fail_msg("%s", err.message);
+    unsigned eight;
+    assert_int_equal(streamed_bytes(&c, &eight), 481296384 + 213073920);
+    assert_int_equal(eight, 67);
+    assert_int_equal(c.eos_count, 2);
+    assert_int_equal(c.eos[1], 130073);
+    md_config_free(&c);
+}
+
+static void the_configs_for_synthetic_models_are_read(void **state) {
+    (void)state;
+    const struct {
+        const char *path;
+        uint32_t layers, q_rows, kv_rows;
+        md_rope_type rope;
+    } cases[] = {
+        {"tools/configs/llama-3.2-1b.json", 16, 2048, 512, MD_ROPE_LLAMA3},
+        {"tools/configs/llama-3.2-3b.json", 28, 3072, 1024, MD_ROPE_LLAMA3},
+        {"tools/configs/smollm2-360m.json", 32, 960, 320, MD_ROPE_PLAIN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        md_config c;
+        md_error err = {0};
+        if (md_config_read(cases[i].path, &c, &err) != MD_OK) fail_msg("%s", err.message);
+        assert_int_equal(c.layers, cases[i].layers);
+        assert_int_equal(md_config_layer_module(&c, 0).rows, cases[i].q_rows);
+        assert_int_equal(md_config_layer_module(&c, 1).rows, cases[i].kv_rows);
+        assert_int_equal(c.rope.type, cases[i].rope);
+        assert_true(c.tied_head && c.quantized);
+        md_config_free(&c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_keys_have_mlx_lms_defaults),
@@ -165,6 +227,8 @@ int main(void) {
         cmocka_unit_test(rope_is_read_in_all_its_forms),
         cmocka_unit_test(quantization_is_looked_up_by_exact_path),
         cmocka_unit_test(eos_is_a_number_or_a_list),
+        cmocka_unit_test(the_table_of_a_published_model_is_read),
+        cmocka_unit_test(the_configs_for_synthetic_models_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
