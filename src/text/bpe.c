@@ -118,7 +118,7 @@ static md_status load_merges(md_bpe *bpe, const json_t *merges, const char *what
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(merges, i);
         if (!as_pairs && json_is_string(entry) && strncmp(json_string_value(entry), "#version", 8) == 0) continue;
-        part parts[2];
+        part parts[2] = {{NULL, 0}, {NULL, 0}};
         MD_TRY(merge_parts(entry, as_pairs, i, what, parts, err));
         MD_TRY(add_merge(bpe, parts, i, rank++, err, what));
     }

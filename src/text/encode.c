@@ -75,10 +75,10 @@ static md_status join_spans(encoder *e, const md_text_span *spans, size_t n_span
 // Text without added tokens: words, and their tokens.
 static md_status encode_plain(encoder *e, const char *text, size_t n, bool origin) {
     MD_TRY(md_pretok_run(&e->t->pretok, text, n, origin, &e->pretok, e->err));
-    for (size_t i = 0; i < e->pretok.pieces.n; i++) {
-        md_piece piece = e->pretok.pieces.items[i];
-        MD_TRY(md_bpe_encode(&e->t->bpe, e->pretok.text.data + piece.start, piece.size,
-                             e->guarded ? e->t->control : NULL, &e->bpe, e->out, e->err));
+    for (size_t i = 0; i < e->pretok.words.n; i++) {
+        md_word word = e->pretok.words.items[i];
+        MD_TRY(md_bpe_encode(&e->t->bpe, e->pretok.text.data + word.start, word.size, e->guarded ? e->t->control : NULL,
+                             &e->bpe, e->out, e->err));
     }
     return MD_OK;
 }

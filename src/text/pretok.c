@@ -1,4 +1,4 @@
-// Running pre-tokenizers: every step turns the list of pieces into a longer one, and may rewrite their text.
+// Running pre-tokenizers: every step turns the list of words into a longer one, and may rewrite their text.
 #include "text/pretok.h"
 
 #include <stdlib.h>
@@ -11,23 +11,23 @@
 void md_pretok_scratch_free(md_pretok_scratch *scratch) {
     md_buf_free(&scratch->text);
     md_buf_free(&scratch->spare_text);
-    free(scratch->pieces.items);
-    free(scratch->spare_pieces.items);
+    free(scratch->words.items);
+    free(scratch->spare_words.items);
     free(scratch->matches);
     md_match_scratch_free(&scratch->match);
     *scratch = (md_pretok_scratch){0};
 }
 
-static md_status add_piece(md_pieces *pieces, md_piece piece, md_error *err) {
-    if (piece.size == 0) return MD_OK;
-    if (pieces->n == pieces->cap) {
-        size_t cap = pieces->cap + pieces->cap / 2 + 64;
-        md_piece *items = realloc(pieces->items, cap * sizeof *items);
+static md_status add_word(md_words *words, md_word word, md_error *err) {
+    if (word.size == 0) return MD_OK;
+    if (words->n == words->cap) {
+        size_t cap = words->cap + words->cap / 2 + 64;
+        md_word *items = realloc(words->items, cap * sizeof *items);
         if (!items) return md_fail(err, MD_E_MEMORY, "out of memory for %zu words", cap);
-        pieces->items = items;
-        pieces->cap = cap;
+        words->items = items;
+        words->cap = cap;
     }
-    pieces->items[pieces->n++] = piece;
+    words->items[words->n++] = word;
     return MD_OK;
 }
 
@@ -115,13 +115,13 @@ static bool joins(md_split_behavior behavior, bool match, bool other) {
     return match && !other; // MERGED_WITH_...
 }
 
-// Cuts the piece at `base` by scratch->matches into *out.
-static md_status cut(md_split_behavior behavior, md_piece base, md_pretok_scratch *scratch, md_pieces *out,
+// Cuts the word at `base` by scratch->matches into *out.
+static md_status cut(md_split_behavior behavior, md_word base, md_pretok_scratch *scratch, md_words *out,
                      md_error *err) {
     const md_split_match *matches = scratch->matches;
     size_t n = scratch->n_matches;
     for (size_t i = 0; i < n;) {
-        size_t last = i; // matches i to last are one piece
+        size_t last = i; // matches i to last are one word
         bool removed = behavior == MD_SPLIT_REMOVED && matches[i].match;
         if (behavior == MD_SPLIT_CONTIGUOUS || behavior == MD_SPLIT_MERGED_WITH_PREVIOUS) {
             while (last + 1 < n && joins(behavior, matches[last + 1].match, matches[last].match)) last++;
@@ -129,53 +129,53 @@ static md_status cut(md_split_behavior behavior, md_piece base, md_pretok_scratc
             while (last + 1 < n && joins(behavior, matches[last].match, matches[last + 1].match)) last++;
         }
         size_t start = matches[i].start, size = matches[last].end - start;
-        if (!removed) MD_TRY(add_piece(out, (md_piece){base.start + start, size, base.origin && start == 0}, err));
+        if (!removed) MD_TRY(add_word(out, (md_word){base.start + start, size, base.origin && start == 0}, err));
         i = last + 1;
     }
     return MD_OK;
 }
 
 static md_status split_all(const md_pretok_step *step, md_pretok_scratch *scratch, md_error *err) {
-    md_pieces *out = &scratch->spare_pieces;
+    md_words *out = &scratch->spare_words;
     out->n = 0;
-    for (size_t i = 0; i < scratch->pieces.n; i++) {
-        md_piece piece = scratch->pieces.items[i];
-        MD_TRY(find_matches(step, scratch->text.data + piece.start, piece.size, scratch, err));
-        MD_TRY(cut(step->behavior, piece, scratch, out, err));
+    for (size_t i = 0; i < scratch->words.n; i++) {
+        md_word word = scratch->words.items[i];
+        MD_TRY(find_matches(step, scratch->text.data + word.start, word.size, scratch, err));
+        MD_TRY(cut(step->behavior, word, scratch, out, err));
     }
-    md_pieces swap = scratch->pieces;
-    scratch->pieces = *out;
+    md_words swap = scratch->words;
+    scratch->words = *out;
     *out = swap;
     return MD_OK;
 }
 
 // ---- rewriting ---------------------------------------------------------------------------------------------------
 
-// Each rewriter appends the new text of one piece.
-typedef md_status (*rewriter)(const md_pretok_step *step, const char *text, md_piece piece, md_buf *out);
+// Each rewriter appends the new text of one word.
+typedef md_status (*rewriter)(const md_pretok_step *step, const char *text, md_word word, md_buf *out);
 
 static bool starts_with(const char *text, size_t n, const char *start, size_t size) {
     return n >= size && memcmp(text, start, size) == 0;
 }
 
-static md_status prefix_space(const md_pretok_step *step, const char *text, md_piece piece, md_buf *out) {
+static md_status prefix_space(const md_pretok_step *step, const char *text, md_word word, md_buf *out) {
     (void)step;
     if (text[0] != ' ') MD_TRY(md_buf_putc(out, ' '));
-    return md_buf_append(out, text, piece.size);
+    return md_buf_append(out, text, word.size);
 }
 
-static md_status to_byte_level(const md_pretok_step *step, const char *text, md_piece piece, md_buf *out) {
+static md_status to_byte_level(const md_pretok_step *step, const char *text, md_word word, md_buf *out) {
     (void)step;
-    return md_byte_level_encode(text, piece.size, out);
+    return md_byte_level_encode(text, word.size, out);
 }
 
-static md_status to_metaspace(const md_pretok_step *step, const char *text, md_piece piece, md_buf *out) {
-    bool has_one = text[0] == ' ' || starts_with(text, piece.size, step->replacement, step->replacement_size);
-    if (!has_one && (step->prepend == MD_PREPEND_ALWAYS || (step->prepend == MD_PREPEND_FIRST && piece.origin)))
+static md_status to_metaspace(const md_pretok_step *step, const char *text, md_word word, md_buf *out) {
+    bool has_one = text[0] == ' ' || starts_with(text, word.size, step->replacement, step->replacement_size);
+    if (!has_one && (step->prepend == MD_PREPEND_ALWAYS || (step->prepend == MD_PREPEND_FIRST && word.origin)))
         MD_TRY(md_buf_append(out, step->replacement, step->replacement_size));
-    for (size_t at = 0; at < piece.size;) {
-        const char *space = memchr(text + at, ' ', piece.size - at);
-        size_t end = space ? (size_t)(space - text) : piece.size;
+    for (size_t at = 0; at < word.size;) {
+        const char *space = memchr(text + at, ' ', word.size - at);
+        size_t end = space ? (size_t)(space - text) : word.size;
         MD_TRY(md_buf_append(out, text + at, end - at));
         if (space) MD_TRY(md_buf_append(out, step->replacement, step->replacement_size));
         at = end + (space != NULL);
@@ -186,15 +186,15 @@ static md_status to_metaspace(const md_pretok_step *step, const char *text, md_p
 static md_status rewrite_all(const md_pretok_step *step, rewriter rewrite, md_pretok_scratch *scratch, md_error *err) {
     md_buf *out = &scratch->spare_text;
     md_buf_clear(out);
-    out->max = scratch->text.size * 8; // each piece at most doubles or has a prefix; each space has at most four bytes
-    for (size_t i = 0; i < scratch->pieces.n; i++) {
-        md_piece *piece = &scratch->pieces.items[i];
+    out->max = scratch->text.size * 8; // each word at most doubles or has a prefix; each space has at most four bytes
+    for (size_t i = 0; i < scratch->words.n; i++) {
+        md_word *word = &scratch->words.items[i];
         size_t start = out->size;
-        md_status status = rewrite(step, scratch->text.data + piece->start, *piece, out);
+        md_status status = rewrite(step, scratch->text.data + word->start, *word, out);
         if (status != MD_OK)
             return md_fail(err, status, "out of memory for splitting %zu bytes of text", scratch->text.size);
-        piece->start = start;
-        piece->size = out->size - start;
+        word->start = start;
+        word->size = out->size - start;
     }
     md_buf swap = scratch->text;
     scratch->text = *out;
@@ -204,12 +204,12 @@ static md_status rewrite_all(const md_pretok_step *step, rewriter rewrite, md_pr
 
 md_status md_pretok_run(const md_pretok *pretok, const char *text, size_t n, bool origin, md_pretok_scratch *scratch,
                         md_error *err) {
-    scratch->pieces.n = 0;
+    scratch->words.n = 0;
     md_buf_clear(&scratch->text);
     scratch->text.max = n;
     if (md_buf_append(&scratch->text, text, n) != MD_OK)
         return md_fail(err, MD_E_MEMORY, "out of memory for %zu bytes of text", n);
-    MD_TRY(add_piece(&scratch->pieces, (md_piece){0, n, origin}, err));
+    MD_TRY(add_word(&scratch->words, (md_word){0, n, origin}, err));
     for (size_t i = 0; i < pretok->n_steps; i++) {
         md_pretok_step step = pretok->steps[i];
         if (step.kind == MD_PRETOK_METASPACE) {

@@ -22,7 +22,7 @@ typedef enum md_split_behavior {
     MD_SPLIT_ISOLATED,
     MD_SPLIT_MERGED_WITH_PREVIOUS,
     MD_SPLIT_MERGED_WITH_NEXT,
-    MD_SPLIT_CONTIGUOUS, // neighbouring matches are one piece
+    MD_SPLIT_CONTIGUOUS, // neighbouring matches are one word
 } md_split_behavior;
 
 typedef enum md_prepend_scheme { MD_PREPEND_ALWAYS, MD_PREPEND_FIRST, MD_PREPEND_NEVER } md_prepend_scheme;
@@ -51,15 +51,15 @@ typedef struct md_pretok {
 md_status md_pretok_load(md_pretok *pretok, const json_t *json, const char *what, md_error *err);
 void md_pretok_free(md_pretok *pretok);
 
-typedef struct md_piece {
+typedef struct md_word {
     size_t start, size; // bytes
     bool origin;        // starts where the text that is being encoded starts
-} md_piece;
+} md_word;
 
-typedef struct md_pieces {
-    md_piece *items; // owned
+typedef struct md_words {
+    md_word *items; // owned
     size_t n, cap;
-} md_pieces;
+} md_words;
 
 typedef struct md_split_match {
     size_t start, end;
@@ -68,17 +68,17 @@ typedef struct md_split_match {
 
 // The state of splitting, and working memory; one thread at a time. All zero is its initial state.
 typedef struct md_pretok_scratch {
-    md_buf text;      // the pieces lie in it
-    md_pieces pieces; // the result
+    md_buf text;    // the words lie in it
+    md_words words; // the result
     md_buf spare_text;
-    md_pieces spare_pieces;
+    md_words spare_words;
     md_split_match *matches;
     size_t n_matches, matches_cap;
     md_match_scratch match;
 } md_pretok_scratch;
 void md_pretok_scratch_free(md_pretok_scratch *scratch);
 
-// Cuts VALID text[0..n) into scratch->pieces of scratch->text; no piece is empty. `origin` says that the text is the
+// Cuts VALID text[0..n) into scratch->words of scratch->text; no word is empty. `origin` says that the text is the
 // start of what is being encoded.
 md_status md_pretok_run(const md_pretok *pretok, const char *text, size_t n, bool origin, md_pretok_scratch *scratch,
                         md_error *err);
