@@ -43,7 +43,7 @@ void md_sincosf(float angle, float *sine, float *cosine) {
 }
 
 // x = m * 2^e with m in [0.7, 1.42), then 2 artanh((m-1)/(m+1)) as a series.
-double md_log(double x) {
+double md_ln(double x) {
     int e;
     double m = frexp(x, &e);
     if (m < 0.70710678118654752440) {
@@ -63,4 +63,4 @@ double md_exp(double x) {
     return ldexp(p, (int)n);
 }
 
-double md_pow_neg(double base, double num, double den) { return md_exp(-md_log(base) * (num / den)); }
+double md_pow_neg(double base, double num, double den) { return md_exp(-md_ln(base) * (num / den)); }

@@ -85,5 +85,5 @@ double md_ranking_logsumexp(const md_ranking *ranking) {
         if (below < -MD_NEGLIGIBLE) break;
         sum += (double)ranking->count[code] * md_exp(below);
     }
-    return greatest + md_log(sum);
+    return greatest + md_ln(sum);
 }

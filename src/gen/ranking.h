@@ -31,7 +31,7 @@ static inline uint16_t md_ranking_code(float value) {
     uint16_t half = md_bf16_from_f32(value);
     if ((half & 0x7fffu) > 0x7f80u) half = 0xff80u; // NaN -> -INFINITY
     if (half == 0x8000u) half = 0;                  // -0 -> 0
-    return (uint16_t)(half & 0x8000u ? ~half : half | 0x8000u);
+    return (uint16_t)(half & 0x8000u ? ~(uint32_t)half : half | 0x8000u);
 }
 
 // The next code below `code` that occurs; -1: none.

@@ -32,7 +32,7 @@ md_status md_batch_step(md_model *model, const md_batch_column *columns, uint32_
     if (n == 0 || n > model->info.max_columns)
         return md_fail(err, MD_E_USAGE, "batch: found %" PRIu32 " columns, expected 1 to %" PRIu32, n,
                        model->info.max_columns);
-    for (uint32_t first = 0, run; first < n; first += run) {
+    for (uint32_t first = 0, run = 0; first < n; first += run) {
         MD_TRY(check_run(model, columns + first, n - first, &run, err));
         md_session *session = columns[first].session;
         for (uint32_t i = 0; i < first; i++)

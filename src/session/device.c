@@ -99,5 +99,9 @@ md_status md_device_open(const md_plan *plan, const md_model_options *options, m
         if (!cpu || status == MD_E_CANCELLED) return md_fail(err, status, "%s", gpu.message);
         md_log(MD_LOG_INFO, "the CPU is used: %s", gpu.message);
     }
+#ifdef MEGADECODE_CPU
     return md_cpu_open(plan, kind == ENGINE_RESIDENT, &eo, out, err);
+#else
+    return md_reference_open(plan, &eo, out, err);
+#endif
 }

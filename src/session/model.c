@@ -2,19 +2,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "session/device.h"
 
 _Static_assert((int)MD_EOS_MAX == (int)MD_MAX_EOS, "the public list of end-of-text tokens holds the snapshot's");
-
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 uint64_t md_kv_position_bytes(const md_snapshot *snapshot, const md_kv_format *format) {
     uint64_t values = (uint64_t)snapshot->kv_heads * snapshot->head_dim, bytes = 0;
@@ -103,14 +97,14 @@ md_status md_model_open(const char *name, const md_model_options *options, md_mo
     md_engine *engine = NULL;
     md_tokenizer *tokenizer = NULL;
     md_status status = MD_OK;
-    double start = now_seconds();
+    double start = md_clock_seconds();
     *out = NULL;
     MD_TRY_GOTO(md_snapshot_open(name, &snapshot, err));
     MD_TRY_GOTO(open_tokenizer(snapshot->dir, &tokenizer, err));
     MD_TRY_GOTO(md_plan_build(snapshot, &plan, err));
     MD_TRY_GOTO(md_device_open(plan, options ? options : &defaults, &engine, err));
     MD_TRY(md_model_assemble(name, snapshot, plan, engine, tokenizer, out, err));
-    (*out)->info.load_seconds = now_seconds() - start;
+    (*out)->info.load_seconds = md_clock_seconds() - start;
     return MD_OK;
 fail:
     md_plan_free(plan);
