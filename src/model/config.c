@@ -174,12 +174,17 @@ static md_status parse_forward(md_config *c, const struct family *family, md_err
 }
 
 md_module md_config_layer_module(const md_config *c, uint32_t index) {
-    const uint32_t q_rows = c->q_heads * c->head_dim, kv_rows = c->kv_heads * c->head_dim;
+    static const char q_key[] = "num_attention_heads * head_dim", kv_key[] = "num_key_value_heads * head_dim",
+                      hidden_key[] = "hidden_size", ffn_key[] = "intermediate_size";
+    const uint32_t q = c->q_heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     const md_module modules[MD_LAYER_MATRICES] = {
-        {"self_attn.q_proj", q_rows, c->hidden, c->qkv_bias},  {"self_attn.k_proj", kv_rows, c->hidden, c->qkv_bias},
-        {"self_attn.v_proj", kv_rows, c->hidden, c->qkv_bias}, {"self_attn.o_proj", c->hidden, q_rows, c->o_bias},
-        {"mlp.gate_proj", c->ffn, c->hidden, c->mlp_bias},     {"mlp.up_proj", c->ffn, c->hidden, c->mlp_bias},
-        {"mlp.down_proj", c->hidden, c->ffn, c->mlp_bias},
+        {"self_attn.q_proj", q, c->hidden, q_key, hidden_key, c->qkv_bias},
+        {"self_attn.k_proj", kv, c->hidden, kv_key, hidden_key, c->qkv_bias},
+        {"self_attn.v_proj", kv, c->hidden, kv_key, hidden_key, c->qkv_bias},
+        {"self_attn.o_proj", c->hidden, q, hidden_key, q_key, c->o_bias},
+        {"mlp.gate_proj", c->ffn, c->hidden, ffn_key, hidden_key, c->mlp_bias},
+        {"mlp.up_proj", c->ffn, c->hidden, ffn_key, hidden_key, c->mlp_bias},
+        {"mlp.down_proj", c->hidden, c->ffn, hidden_key, ffn_key, c->mlp_bias},
     };
     return modules[index];
 }

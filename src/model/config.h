@@ -48,6 +48,7 @@ enum { MD_LAYER_MATRICES = 7 };
 typedef struct md_module {
     const char *name; // below "model.layers.N."; static
     uint32_t rows, cols;
+    const char *rows_key, *cols_key; // what of config.json gives them, for messages; static
     bool bias;
 } md_module;
 md_module md_config_layer_module(const md_config *config, uint32_t index); // index < MD_LAYER_MATRICES

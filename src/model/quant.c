@@ -27,15 +27,24 @@ static inline uint64_t gather_codes(uint64_t word, uint32_t b) {
     return (word & four) | ((word >> (32 - 4 * b)) & (four << (4 * b)));
 }
 
-// Little-endian loads and stores of 1 to 8 bytes; compilers turn whole words into one move.
+static inline uint64_t little_endian(uint64_t word) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return __builtin_bswap64(word);
+#else
+    return word;
+#endif
+}
+
+// Little-endian loads and stores of 1 to 8 bytes.
 static inline uint64_t load_le(const uint8_t *bytes, size_t n) {
     uint64_t word = 0;
-    for (size_t i = 0; i < n; i++) word |= (uint64_t)bytes[i] << (8 * i);
-    return word;
+    memcpy(&word, bytes, n);
+    return little_endian(word);
 }
 
 static inline void store_le(uint8_t *bytes, uint64_t word, size_t n) {
-    for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)(word >> (8 * i));
+    word = little_endian(word);
+    memcpy(bytes, &word, n);
 }
 
 static inline void unpack_width(const uint8_t *packed, uint32_t b, size_t n, uint8_t *codes) {

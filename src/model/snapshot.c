@@ -88,73 +88,95 @@ static const char *join(char *out, const char *path, const char *suffix) {
     return out;
 }
 
-// Bits and group follow from the shapes alone, given the inputs a row has; both must be what the config says.
-static md_status check_quantized(binder *b, md_matrix *m, md_quant_format format) {
-    const char *file = m->weight.file->path;
+static md_status fail_size(binder *b, const md_tensor *tensor, const char *what, uint64_t found, uint32_t expected,
+                           const char *key) {
+    return md_fail(b->err, MD_E_FORMAT, "%s: %s has %llu %s, expected %u by config.json (%s)", tensor->file->path,
+                   tensor->name, (unsigned long long)found, what, expected, key);
+}
+
+// The pair of scales and biases, and that they have a row for each row of codes.
+static md_status check_scales(binder *b, const md_matrix *m, const char *rows_key) {
     const md_tensor *scales = &m->scales, *biases = &m->biases;
-    MD_TRY(check_dtype(b, &m->weight, true));
     MD_TRY(check_dtype(b, scales, false));
-    if (scales->rows != m->rows)
-        return md_fail(b->err, MD_E_FORMAT, "%s: %s has %u rows, expected %u by config.json", file, scales->name,
-                       scales->rows, m->rows);
     if (biases->rows != scales->rows || biases->cols != scales->cols || biases->dtype != scales->dtype)
-        return md_fail(b->err, MD_E_FORMAT, "%s: %s is %s [%u, %u] and %s is %s [%u, %u], expected the same", file,
-                       scales->name, md_dtype_name(scales->dtype), scales->rows, scales->cols, biases->name,
-                       md_dtype_name(biases->dtype), biases->rows, biases->cols);
-    uint64_t stored_bits = (uint64_t)m->weight.cols * 32;
-    uint32_t bits = stored_bits % m->cols == 0 ? (uint32_t)(stored_bits / m->cols) : 0;
-    uint32_t group = m->cols % scales->cols == 0 ? m->cols / scales->cols : 0;
-    if (bits != format.bits)
+        return md_fail(b->err, MD_E_FORMAT, "%s: %s is %s [%u, %u] and %s is %s [%u, %u], expected the same",
+                       scales->file->path, scales->name, md_dtype_name(scales->dtype), scales->rows, scales->cols,
+                       biases->name, md_dtype_name(biases->dtype), biases->rows, biases->cols);
+    return scales->rows == m->rows ? MD_OK : fail_size(b, scales, "rows", scales->rows, m->rows, rows_key);
+}
+
+// Given the inputs a row has, bits and group follow from the shapes alone; both must be what the config says.
+static md_status check_quantized(binder *b, const md_matrix *m, md_quant_format format, const char *cols_key) {
+    const char *file = m->weight.file->path;
+    const uint64_t row_bits = (uint64_t)m->weight.cols * 32, inputs = (uint64_t)m->scales.cols * format.group;
+    if (inputs != m->cols && inputs * format.bits == row_bits) // the config's own bits and group, another width
+        return fail_size(b, &m->weight, "inputs", inputs, m->cols, cols_key);
+    if (row_bits != (uint64_t)m->cols * format.bits) {
+        char really[64] = "no whole number of bits";
+        if (row_bits % m->cols == 0)
+            snprintf(really, sizeof really, "%llu bits", (unsigned long long)(row_bits / m->cols));
         return md_fail(
             b->err, MD_E_FORMAT,
-            "%s: %s: config.json gives it %u bits%s, but its weight has %u words a row for %u inputs, which "
-            "%s%u bits",
+            "%s: %s: config.json gives it %u bits%s, but its weight has %u words a row for %u inputs, which is "
+            "%s",
             file, m->path, format.bits,
             json_object_get(b->config->modules, m->path) ? "" : " (the default; no override names this path)",
-            m->weight.cols, m->cols, bits ? "is " : "is no whole number of bits, expected ", bits ? bits : format.bits);
-    if (group != format.group)
-        return md_fail(
-            b->err, MD_E_FORMAT,
-            "%s: %s: config.json gives it groups of %u, but its scales have %u columns for %u inputs, expected "
-            "%u",
-            file, m->path, format.group, scales->cols, m->cols, m->cols / format.group);
+            m->weight.cols, m->cols, really);
+    }
+    if (inputs != m->cols)
+        return md_fail(b->err, MD_E_FORMAT,
+                       "%s: %s: config.json gives it groups of %u, but its scales have %u columns for %u inputs", file,
+                       m->path, format.group, m->scales.cols, m->cols);
     return MD_OK;
 }
 
-// Fills *m for module `path`: W[rows][cols], quantized as the config says or dense, with an additive bias if `bias`.
-static md_status bind_matrix(binder *b, const char *path, uint32_t rows, uint32_t cols, bool bias, md_matrix *m) {
+// Takes scales and biases of a matrix whose codes are taken, and checks all three.
+static md_status bind_quantized(binder *b, md_matrix *m, md_quant_format format, const md_module *module) {
     char name[2 * MAX_NAME];
-    m->path = md_arena_strdup(&b->files->arena, path);
-    if (!m->path) return md_fail(b->err, MD_E_MEMORY, "%s: out of memory", b->snapshot->dir);
-    m->rows = rows;
-    m->cols = cols;
+    MD_TRY(check_dtype(b, &m->weight, true));
+    MD_TRY(take(b, join(name, m->path, "scales"), 2, &m->scales));
+    MD_TRY(take(b, join(name, m->path, "biases"), 2, &m->biases));
+    MD_TRY(check_scales(b, m, module->rows_key));
+    MD_TRY(check_quantized(b, m, format, module->cols_key));
+    m->bits = format.bits;
+    m->group = format.group;
+    return MD_OK;
+}
+
+// How `path` is stored: what the config says, held against whether it has scales at all.
+static md_status find_format(binder *b, const char *path, md_quant_format *format) {
+    char name[2 * MAX_NAME];
     bool has_scales = md_files_find(b->files, join(name, path, "scales")) != NULL;
     if (has_scales && !b->config->quantized)
         return md_fail(b->err, MD_E_FORMAT, "%s: tensor %s exists, but config.json has no \"quantization\"",
                        b->snapshot->dir, name);
-    md_quant_format format;
-    MD_TRY(md_config_module(b->config, path, has_scales, &format, b->err));
-    if (has_scales && format.bits == 0)
+    MD_TRY(md_config_module(b->config, path, has_scales, format, b->err));
+    if (has_scales && format->bits == 0)
         return md_fail(b->err, MD_E_FORMAT, "%s: tensor %s exists, but config.json says that %s is not quantized",
                        b->snapshot->dir, name, path);
+    return MD_OK;
+}
+
+// Fills *m for the module at `path`, quantized as the config says or dense.
+static md_status bind_matrix(binder *b, const char *path, const md_module *module, md_matrix *m) {
+    char name[2 * MAX_NAME];
+    md_quant_format format;
+    m->path = md_arena_strdup(&b->files->arena, path);
+    if (!m->path) return md_fail(b->err, MD_E_MEMORY, "%s: out of memory", b->snapshot->dir);
+    m->rows = module->rows;
+    m->cols = module->cols;
+    m->has_bias = module->bias;
+    MD_TRY(find_format(b, path, &format));
     MD_TRY(take(b, join(name, path, "weight"), 2, &m->weight));
-    if (m->weight.rows != rows)
-        return md_fail(b->err, MD_E_FORMAT, "%s: %s has %u rows, expected %u by config.json", m->weight.file->path,
-                       name, m->weight.rows, rows);
+    if (m->weight.rows != m->rows) return fail_size(b, &m->weight, "rows", m->weight.rows, m->rows, module->rows_key);
     if (format.bits) {
-        MD_TRY(take(b, join(name, path, "scales"), 2, &m->scales));
-        MD_TRY(take(b, join(name, path, "biases"), 2, &m->biases));
-        MD_TRY(check_quantized(b, m, format));
-        m->bits = format.bits;
-        m->group = format.group;
+        MD_TRY(bind_quantized(b, m, format, module));
     } else {
         MD_TRY(check_dtype(b, &m->weight, false));
-        if (m->weight.cols != cols)
-            return md_fail(b->err, MD_E_FORMAT, "%s: %s has %u columns, expected %u by config.json",
-                           m->weight.file->path, name, m->weight.cols, cols);
+        if (m->weight.cols != m->cols)
+            return fail_size(b, &m->weight, "columns", m->weight.cols, m->cols, module->cols_key);
     }
-    m->has_bias = bias;
-    return bias ? take_vector(b, join(name, path, "bias"), rows, &m->bias) : MD_OK;
+    return m->has_bias ? take_vector(b, join(name, path, "bias"), m->rows, &m->bias) : MD_OK;
 }
 
 // ---- the model ---------------------------------------------------------------------------------------------------
@@ -165,7 +187,7 @@ static md_status bind_layer(binder *b, uint32_t index, md_layer *layer) {
     for (uint32_t i = 0; i < MD_LAYER_MATRICES; i++) {
         md_module module = md_config_layer_module(b->config, i);
         snprintf(path, sizeof path, "model.layers.%u.%s", index, module.name);
-        MD_TRY(bind_matrix(b, path, module.rows, module.cols, module.bias, out[i]));
+        MD_TRY(bind_matrix(b, path, &module, out[i]));
     }
     snprintf(path, sizeof path, "model.layers.%u.input_layernorm.weight", index);
     MD_TRY(take_vector(b, path, b->config->hidden, &layer->attn_norm));
@@ -193,13 +215,14 @@ static md_status bind_model(binder *b) {
     md_snapshot *s = b->snapshot;
     s->layer = MD_ARENA_ARRAY(&b->files->arena, md_layer, s->layers);
     if (!s->layer) return md_fail(b->err, MD_E_MEMORY, "%s: out of memory for %u layers", s->dir, s->layers);
-    MD_TRY(bind_matrix(b, "model.embed_tokens", s->vocab, s->hidden, false, &s->embed));
+    const md_module table = {"", s->vocab, s->hidden, "vocab_size", "hidden_size", false};
+    MD_TRY(bind_matrix(b, "model.embed_tokens", &table, &s->embed));
     for (uint32_t i = 0; i < s->layers; i++) MD_TRY(bind_layer(b, i, &s->layer[i]));
     MD_TRY(take_vector(b, "model.norm.weight", s->hidden, &s->final_norm));
     if (s->tied_head)
         s->head = s->embed;
     else
-        MD_TRY(bind_matrix(b, "lm_head", s->vocab, s->hidden, false, &s->head));
+        MD_TRY(bind_matrix(b, "lm_head", &table, &s->head));
     return check_rest(b);
 }
 
