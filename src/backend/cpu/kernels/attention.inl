@@ -68,8 +68,13 @@ static void probabilities(float *s, uint32_t n, float m, float inv) {
         v_store(s + i, v_round(v_mul(v_exp(v_sub(v_load(s + i), v_set1(m))), v_set1(inv))));
 }
 
-static void scale(float *s, float factor) { v_store(s, v_mul(v_load(s), v_set1(factor))); }
-static void round_scores(float *s) { v_store(s, v_round(v_load(s))); }
+static void scale(const float *t, uint32_t heads, float factor, float *s) {
+    for (uint32_t h = 0; h < heads; h++) v_store(s + h * MD_ATTN_BLOCK, v_mul(v_set1(factor), v_load(t + h * 16)));
+}
+
+static void round_scores(const float *t, uint32_t heads, float *s) {
+    for (uint32_t h = 0; h < heads; h++) v_store(s + h * MD_ATTN_BLOCK, v_round(v_load(t + h * 16)));
+}
 
 static void scale_rows(const uint16_t *q, uint32_t n, float factor, uint16_t *out) {
     uint32_t i = 0;

@@ -76,9 +76,9 @@ typedef struct md_kernels {
     float (*softmax_sum)(const float *s, uint32_t n, float *m);
     // s[i] = bf(exp(s[i] - m) * inv): probabilities of a quantized cache.
     void (*probabilities)(float *s, uint32_t n, float m, float inv);
-    // s[i] = s[i] * scale, and s[i] = bf(s[i]); 16 lanes.
-    void (*scale)(float *s, float factor);
-    void (*round)(float *s);
+    // Products t[h * 16 + lane] to scores s[h * 128 + lane]: times a factor, or rounded to bf16.
+    void (*scale)(const float *t, uint32_t heads, float factor, float *s);
+    void (*round)(const float *t, uint32_t heads, float *s);
     // q[i] = bf(q[i] * factor), n elements.
     void (*scale_rows)(const uint16_t *q, uint32_t n, float factor, uint16_t *out);
     md_pv_fn pv_bf16, pv_q4, pv_q8;
