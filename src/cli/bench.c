@@ -41,7 +41,8 @@ static md_status open_side(const md_bench_options *options, uint32_t index, side
     md_model_options model_options = {.engine = options->engine[index],
                                       .device = options->device,
                                       .threads = options->threads,
-                                      .groups = options->groups};
+                                      .groups = options->groups,
+                                      .deadline_ms = options->deadline_ms};
     MD_TRY(md_model_open(options->model, &model_options, &side->model, err));
     md_model_info info;
     md_model_get_info(side->model, &info);

@@ -17,10 +17,10 @@ typedef struct md_bench_options {
     const char *engine[MD_BENCH_SIDES_MAX]; // NULL: the default; the second only with an A/B comparison
     uint32_t sides;                         // 1 or 2
     const char *device, *kv;
-    uint32_t threads, groups;
-    uint32_t prompt, decode; // tokens of one measurement; 0: not measured
-    uint32_t depth;          // positions already in the cache (not computed)
-    uint32_t repeats;        // 1..MD_BENCH_REPEATS_MAX
+    uint32_t threads, groups, deadline_ms; // 0: the model's defaults
+    uint32_t prompt, decode;               // tokens of one measurement; 0: not measured
+    uint32_t depth;                        // positions already in the cache (not computed)
+    uint32_t repeats;                      // 1..MD_BENCH_REPEATS_MAX
 } md_bench_options;
 
 typedef struct md_bench_side {
