@@ -1,5 +1,6 @@
 #include "cli/bench.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -98,6 +99,19 @@ static md_status run_repeat(const md_bench_options *options, side_state *sides, 
     return MD_OK;
 }
 
+static void keep_text(char *to, size_t size, const char **text) {
+    snprintf(to, size, "%s", *text);
+    *text = to;
+}
+
+static void keep_info(const md_model *model, md_bench_side *side) {
+    md_model_get_info(model, &side->info);
+    keep_text(side->name, sizeof side->name, &side->info.name);
+    keep_text(side->engine, sizeof side->engine, &side->info.engine);
+    keep_text(side->backend, sizeof side->backend, &side->info.backend);
+    side->info.dir = NULL;
+}
+
 static void summarize(const md_bench_options *options, side_state *sides, const double *ceilings, double *scratch,
                       md_bench_result *out) {
     uint32_t n = options->repeats;
@@ -119,7 +133,7 @@ static void summarize(const md_bench_options *options, side_state *sides, const 
         out->ceiling_gbps = median(scratch, n) / 1e9;
     }
     for (uint32_t i = 0; i < options->sides; i++) {
-        md_model_get_info(sides[i].model, &out->side[i].info);
+        keep_info(sides[i].model, &out->side[i]);
         if (options->decode) out->side[i].decode_tps = median(sides[i].decode, n);
         if (options->prompt) out->side[i].prefill_tps = median(sides[i].prefill, n);
     }

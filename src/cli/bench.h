@@ -24,7 +24,8 @@ typedef struct md_bench_options {
 } md_bench_options;
 
 typedef struct md_bench_side {
-    md_model_info info;
+    md_model_info info; // its strings are below: those of a closed model are gone
+    char name[128], engine[32], backend[32];
     double decode_tps, prefill_tps; // medians; 0: not measured
 } md_bench_side;
 
