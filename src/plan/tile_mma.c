@@ -50,7 +50,8 @@ static void mma_shape(const md_matrix *matrix, md_tile_shape *out) {
     out->tile_bytes = out->chunks * out->chunk_bytes;
 }
 
-// Where the u32 of columns 4*quad .. 4*quad + 3 of a row lies in a 4-bit plane; the row's upper half decides the nibbles.
+// Where the u32 of columns 4*quad .. 4*quad + 3 of a row lies in a 4-bit plane; the row's upper half decides the
+// nibbles.
 static uint32_t quad_offset(uint32_t quad, uint32_t row) {
     uint32_t j = quad / 8 * 2 + quad % 2, t = quad % 8 / 2;
     return 16 * (4 * (row % HALF_ROWS) + t) + 4 * j;

@@ -1,5 +1,5 @@
-// Tile codec "mma": what the CUDA kernels read. 16 rows of weights are the A operand of mma.m16n8k16 (bf16), so a tile is
-// stored in the order in which the lanes of a warp hold that operand: one 16-byte load a lane, no shuffles.
+// Tile codec "mma": what the CUDA kernels read. 16 rows of weights are the A operand of mma.m16n8k16 (bf16), so a tile
+// is stored in the order in which the lanes of a warp hold that operand: one 16-byte load a lane, no shuffles.
 //
 // A tile is cut into blocks of 64 columns (zeros past the end). Lane (g, t), g = lane / 4, t = lane % 4, holds in its
 // j-th product of a block (j = 0..3) the rows g and g + 8 and the columns c .. c+3 with

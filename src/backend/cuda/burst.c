@@ -57,8 +57,8 @@ md_status md_cuda_burst(md_engine *base, md_burst *request, md_error *err) {
     request->produced = 0;
     if (request->stop_count > MD_CUDA_MAX_STOPS)
         return md_fail(err, MD_E_USAGE, "%u stop tokens, expected at most %d", request->stop_count, MD_CUDA_MAX_STOPS);
-    MD_TRY(md_step_check(base, &(md_column){.kv = request->kv, .position = request->position, .token = request->token}, 1, 1,
-                         err));
+    MD_TRY(md_step_check(base, &(md_column){.kv = request->kv, .position = request->position, .token = request->token},
+                         1, 1, err));
     MD_TRY(md_cuda_enter(engine, err));
     request->last = request->token;
     for (bool more = true; more && request->produced < request->max_tokens;) {
@@ -68,8 +68,7 @@ md_status md_cuda_burst(md_engine *base, md_burst *request, md_error *err) {
         if (position >= kv->context) break;
         if (steps > kv->context - position) steps = kv->context - position;
         md_cuda_params_fill(engine, &params);
-        params.col[0] =
-            (md_cuda_col){.kv = kv->layers, .position = position, .token = request->last, .home = kv->home};
+        params.col[0] = (md_cuda_col){.kv = kv->layers, .position = position, .token = request->last, .home = kv->home};
         params.columns = 1, params.tokens = steps, params.next = 1;
         params.stage_end = base->plan->stage_count;
         params.mailbox = engine->mailbox_at;

@@ -22,8 +22,8 @@ typedef struct cache_header {
 static const char MAGIC[8] = {'m', 'd', 'c', 'u', 'b', 'i', 'n', '1'};
 
 // No fused operations but those the source writes; denormals flushed, as docs/MODEL.md says.
-static const char *const FLAGS[] = {"--fmad=false", "--ftz=true", "--prec-div=true", "--prec-sqrt=true", "--std=c++17",
-                                    "--ptxas-options=-v"};
+static const char *const FLAGS[] = {"--fmad=false",     "--ftz=true",  "--prec-div=true",
+                                    "--prec-sqrt=true", "--std=c++17", "--ptxas-options=-v"};
 enum { FLAG_COUNT = sizeof FLAGS / sizeof *FLAGS };
 
 void md_cubin_free(md_cubin *cubin) {

@@ -8,8 +8,8 @@
 typedef struct md_cubin {
     char *bytes; // owned
     size_t size;
-    char *log;   // what the compiler said (registers, spills), owned; NULL when it came from the cache
-    int cached;  // it came from the cache
+    char *log;  // what the compiler said (registers, spills), owned; NULL when it came from the cache
+    int cached; // it came from the cache
 } md_cubin;
 
 // Compiles, without the cache. MD_E_DEVICE without NVRTC, MD_E_INTERNAL with the compiler's words when it refuses.

@@ -65,8 +65,9 @@ static void nvrtc_open(void) {
     const char *name;
     void *library = open_first(names, &name);
     if (!library) {
-        nvrtc.status = md_fail(&nvrtc.err, MD_E_DEVICE,
-                               "no NVRTC: libnvrtc.so.13 or libnvrtc.so.12 was not found (it comes with the CUDA toolkit)");
+        nvrtc.status =
+            md_fail(&nvrtc.err, MD_E_DEVICE,
+                    "no NVRTC: libnvrtc.so.13 or libnvrtc.so.12 was not found (it comes with the CUDA toolkit)");
         return;
     }
 #define FIND(function, symbol, arguments)                                                                              \

@@ -10,9 +10,10 @@ static const struct {
     int major, minor;
     const char *arch;
     uint32_t shared_bytes; // CUDA programming guide, "technical specifications per compute capability", less 1 KB
-} targets[] = {{8, 0, "sm_80", 166912},   {8, 6, "sm_86", 101376},   {8, 7, "sm_87", 166912},   {8, 9, "sm_89", 101376},
-               {9, 0, "sm_90a", 232448},  {10, 0, "sm_100", 232448}, {10, 3, "sm_103", 232448}, {11, 0, "sm_110", 232448},
-               {12, 0, "sm_120", 101376}, {12, 1, "sm_121", 101376}};
+} targets[] = {{8, 0, "sm_80", 166912},   {8, 6, "sm_86", 101376},   {8, 7, "sm_87", 166912},
+               {8, 9, "sm_89", 101376},   {9, 0, "sm_90a", 232448},  {10, 0, "sm_100", 232448},
+               {10, 3, "sm_103", 232448}, {11, 0, "sm_110", 232448}, {12, 0, "sm_120", 101376},
+               {12, 1, "sm_121", 101376}};
 enum { TARGETS = sizeof targets / sizeof *targets };
 
 static void target_fill(size_t i, md_cuda_target *out) {
@@ -27,8 +28,8 @@ md_status md_cuda_target_of(int major, int minor, md_cuda_target *out, md_error 
             target_fill(i, out);
             return MD_OK;
         }
-    return md_fail(err, MD_E_UNSUPPORTED, "CUDA: compute capability %d.%d is not one the kernels know (8.0 to 12.1)", major,
-                   minor);
+    return md_fail(err, MD_E_UNSUPPORTED, "CUDA: compute capability %d.%d is not one the kernels know (8.0 to 12.1)",
+                   major, minor);
 }
 
 md_status md_cuda_target_named(const char *arch, md_cuda_target *out, md_error *err) {
@@ -41,8 +42,8 @@ md_status md_cuda_target_named(const char *arch, md_cuda_target *out, md_error *
             return MD_OK;
         }
     }
-    return md_fail(err, MD_E_UNSUPPORTED, "CUDA: architecture %s, expected sm_80, 86, 87, 89, 90a, 100, 103, 110, 120 or 121",
-                   arch);
+    return md_fail(err, MD_E_UNSUPPORTED,
+                   "CUDA: architecture %s, expected sm_80, 86, 87, 89, 90a, 100, 103, 110, 120 or 121", arch);
 }
 
 static void define(md_buf *out, const char *name, uint32_t value, const char *comment) {
@@ -114,7 +115,8 @@ static void emit_shapes(md_buf *out, const md_cuda_shape *shape) {
                    {"AUX_FINAL_NORM", shape->aux_final_norm},
                    {"AUX_INV_FREQ", shape->aux_inv_freq},
                    {"ATTN_BLOCKS", shape->attn_blocks}};
-    md_buf_puts(out, "\n// tiles of 16 rows (T_), blocks of 64 columns (NB_), warps that share a tile (SPLIT_), the exchanged vectors'\n"
+    md_buf_puts(out, "\n// tiles of 16 rows (T_), blocks of 64 columns (NB_), warps that share a tile (SPLIT_), the "
+                     "exchanged vectors'\n"
                      "// first entries (VECTOR_), auxiliary values (AUX_), most attention blocks of a cache\n");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) define(out, numbers[i].name, numbers[i].value, NULL);
 }
@@ -123,7 +125,8 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
     static const char *const cells[] = {"CELL_Q4", "CELL_Q8", "CELL_BF16", "CELL_F16", "CELL_F32"};
     const md_snapshot *model = shape->plan->snapshot;
     uint32_t sets = 1;
-    md_buf_puts(out, "\n// how weights are stored: F(id, cell, scales are fp32, sets of scales a block)\n#define FORMATS(F)");
+    md_buf_puts(
+        out, "\n// how weights are stored: F(id, cell, scales are fp32, sets of scales a block)\n#define FORMATS(F)");
     for (uint32_t i = 0; i < shape->format_count; i++) {
         const md_cuda_format *format = &shape->format[i];
         md_buf_printf(out, " F(%u, %s, %d, %u)", i, cells[format->cell], format->wide, format->sets);
@@ -132,10 +135,12 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
     md_buf_putc(out, '\n');
     define(out, "SETS_MAX", sets, NULL);
     define(out, "HEAD_FORMAT", shape->head_format, NULL);
-    md_buf_puts(out, "// of each layer's q, k, v, out, gate, up, down\nstatic __constant__ unsigned char LAYER_FORMAT[] = {\n");
+    md_buf_puts(
+        out, "// of each layer's q, k, v, out, gate, up, down\nstatic __constant__ unsigned char LAYER_FORMAT[] = {\n");
     for (uint32_t l = 0; l < model->layers; l++) {
         md_buf_puts(out, "   ");
-        for (uint32_t m = 0; m < MD_CUDA_MATS; m++) md_buf_printf(out, " %u,", shape->layer_format[l * MD_CUDA_MATS + m]);
+        for (uint32_t m = 0; m < MD_CUDA_MATS; m++)
+            md_buf_printf(out, " %u,", shape->layer_format[l * MD_CUDA_MATS + m]);
         md_buf_printf(out, " // %u\n", l);
     }
     md_buf_puts(out, "};\n");
@@ -163,11 +168,12 @@ static void emit_target(md_buf *out, const md_cuda_target *target, const md_cuda
 md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target, const md_cuda_emit_options *options,
                        md_buf *out, md_error *err) {
     const md_snapshot *model = shape->plan->snapshot;
-    md_buf_printf(out,
-                  "// megadecode %s: the decode step of one model as one resident kernel.\n"
-                  "// Generated for %u layers, hidden %u, %u query and %u key/value heads of %u, FFN %u, vocabulary %u.\n\n",
-                  md_version(), model->layers, model->hidden, model->q_heads, model->kv_heads, model->head_dim, model->ffn,
-                  model->vocab);
+    md_buf_printf(
+        out,
+        "// megadecode %s: the decode step of one model as one resident kernel.\n"
+        "// Generated for %u layers, hidden %u, %u query and %u key/value heads of %u, FFN %u, vocabulary %u.\n\n",
+        md_version(), model->layers, model->hidden, model->q_heads, model->kv_heads, model->head_dim, model->ffn,
+        model->vocab);
     emit_model(out, shape);
     emit_stages(out, shape);
     emit_shapes(out, shape);

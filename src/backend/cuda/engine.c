@@ -15,7 +15,8 @@ md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err) {
     return MD_CU(engine, cuCtxSetCurrent(engine->context), "cuCtxSetCurrent");
 }
 
-md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out, md_error *err) {
+md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
+                        md_error *err) {
     CUresult result = engine->cu->cuMemAlloc(out, bytes ? bytes : 1);
     if (result == 0) return MD_OK;
     *out = 0;
@@ -36,9 +37,9 @@ static void close_engine(md_engine *base) {
         const md_cuda_driver *cu = engine->cu;
         cu->cuCtxSetCurrent(engine->context);
         if (engine->stream) cu->cuStreamSynchronize(engine->stream);
-        CUdeviceptr *memory[] = {&engine->arena,        &engine->runs,         &engine->aux,     &engine->embed,
+        CUdeviceptr *memory[] = {&engine->arena,        &engine->runs,         &engine->aux,      &engine->embed,
                                  &engine->embed_scales, &engine->embed_biases, &engine->exchange, &engine->records,
-                                 &engine->logits,       &engine->report,       &engine->stats,   &engine->partials};
+                                 &engine->logits,       &engine->report,       &engine->stats,    &engine->partials};
         for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) md_cuda_free(engine, memory[i]);
         if (engine->logits_host) cu->cuMemFreeHost(engine->logits_host);
         if (engine->mailbox) cu->cuMemFreeHost(engine->mailbox);
@@ -58,7 +59,8 @@ static void engine_info(const md_engine *base, md_engine_info *out) {
                             .workers = engine->groups,
                             .max_columns = engine->width[engine->width_count - 1].columns,
                             .weight_bytes = engine->weight_bytes};
-    snprintf(out->device, sizeof out->device, "%s, %u of %d SMs", engine->device.name, engine->groups, engine->device.sms);
+    snprintf(out->device, sizeof out->device, "%s, %u of %d SMs", engine->device.name, engine->groups,
+             engine->device.sms);
 }
 
 static const md_engine_ops cuda_ops = {.close = close_engine,
@@ -99,10 +101,10 @@ static md_status open_width(md_cuda_engine *engine, const md_cuda_target *target
                       "shared memory of the kernel"));
     width->shared_bytes = target->shared_bytes;
     int per_sm = 0;
-    MD_TRY_GOTO(MD_CU(engine,
-                      cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, width->step, MD_CUDA_THREADS,
-                                                                  target->shared_bytes),
-                      "occupancy of the kernel"));
+    MD_TRY_GOTO(
+        MD_CU(engine,
+              cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, width->step, MD_CUDA_THREADS, target->shared_bytes),
+              "occupancy of the kernel"));
     if (engine->groups > (uint32_t)(per_sm * engine->device.sms))
         status = md_fail(err, MD_E_DEVICE, "%s: %u workers can't all run at once, at most %d can", engine->device.name,
                          engine->groups, per_sm * engine->device.sms);

@@ -57,7 +57,8 @@ typedef struct md_cuda_kv {
 
 // Makes the engine's context current in the calling thread: before any driver call.
 md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err);
-md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out, md_error *err);
+md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
+                        md_error *err);
 void md_cuda_free(const md_cuda_engine *engine, CUdeviceptr *memory);
 
 // Packs and uploads the weights: arena, runs, aux, embedding.
@@ -66,15 +67,17 @@ md_status md_cuda_upload(md_cuda_engine *engine, const md_engine_options *option
 md_status md_cuda_kv_open(md_engine *engine, uint32_t context, md_kv **out, md_error *err);
 void md_cuda_kv_close(md_engine *engine, md_kv *kv);
 uint64_t md_cuda_kv_bytes(const md_engine *engine, const md_kv *kv);
-md_status md_cuda_kv_quantize(md_engine *engine, md_kv *kv, const md_kv_format *format, uint32_t positions, md_error *err);
+md_status md_cuda_kv_quantize(md_engine *engine, md_kv *kv, const md_kv_format *format, uint32_t positions,
+                              md_error *err);
 md_status md_cuda_kv_copy(md_engine *engine, md_kv *dst, const md_kv *src, uint32_t positions, md_error *err);
 
 // The parameters every launch has, and a launch of stages [params->stage_begin, params->stage_end).
 void md_cuda_params_fill(md_cuda_engine *engine, md_cuda_params *params);
-md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, const md_cuda_params *params, bool cooperative,
-                         md_error *err);
+md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, const md_cuda_params *params,
+                         bool cooperative, md_error *err);
 // A whole step of the engine's kind: one launch, or one a stage.
-md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params, md_error *err);
+md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
+                              md_error *err);
 // Waits for the stream, then looks at the report: MD_E_TIMEOUT with its words when a wait ran out.
 md_status md_cuda_finish(md_cuda_engine *engine, md_error *err);
 // Reserves `steps` steps' tags.

@@ -15,7 +15,8 @@ static uint64_t entries(const md_cuda_engine *engine, const md_cuda_kv *kv) {
 }
 
 static md_status publish(md_cuda_engine *engine, md_cuda_kv *kv, md_error *err) {
-    return MD_CU(engine, cuMemcpyHtoD(kv->layers, kv->layer, model_of(engine)->layers * sizeof *kv->layer), "cache table");
+    return MD_CU(engine, cuMemcpyHtoD(kv->layers, kv->layer, model_of(engine)->layers * sizeof *kv->layer),
+                 "cache table");
 }
 
 // Room for the partials of attention blocks 0 .. blocks-1 of every column and head.
@@ -60,7 +61,8 @@ md_status md_cuda_kv_open(md_engine *base, uint32_t context, md_kv **out, md_err
     MD_TRY_GOTO(md_cuda_alloc(engine, kv->wide_bytes, "a KV cache", &kv->wide, err));
     MD_TRY_GOTO(md_cuda_alloc(engine, model->layers * sizeof *kv->layer, "a cache table", &kv->layers, err));
     for (uint32_t l = 0; l < model->layers; l++)
-        kv->layer[l] = (md_cuda_kv_layer){.k = kv->wide + 2 * half * l, .v = kv->wide + 2 * half * l + half, .context = context};
+        kv->layer[l] =
+            (md_cuda_kv_layer){.k = kv->wide + 2 * half * l, .v = kv->wide + 2 * half * l + half, .context = context};
     MD_TRY_GOTO(publish(engine, kv, err));
     *out = (md_kv *)kv;
     return MD_OK;
@@ -100,12 +102,13 @@ static md_status quantize_layer(md_cuda_engine *engine, const md_cuda_kv_layer *
     md_cuda_kv_layer arguments[2] = {*from, *to};
     void *pointers[] = {&arguments[0], &arguments[1], &positions};
     return MD_CU(engine,
-                 cuLaunchKernel(engine->width[0].quantize, (unsigned)engine->device.sms, 1, 1, 256, 1, 1, 0, engine->stream,
-                                pointers, NULL),
+                 cuLaunchKernel(engine->width[0].quantize, (unsigned)engine->device.sms, 1, 1, 256, 1, 1, 0,
+                                engine->stream, pointers, NULL),
                  "quantizing a KV cache");
 }
 
-md_status md_cuda_kv_quantize(md_engine *base, md_kv *handle, const md_kv_format *format, uint32_t positions, md_error *err) {
+md_status md_cuda_kv_quantize(md_engine *base, md_kv *handle, const md_kv_format *format, uint32_t positions,
+                              md_error *err) {
     md_cuda_engine *engine = md_cuda_of(base);
     md_cuda_kv *kv = (md_cuda_kv *)handle;
     const md_snapshot *model = model_of(engine);
@@ -156,7 +159,8 @@ static md_status copy_rows(md_cuda_engine *engine, CUdeviceptr to, uint64_t to_c
     return MD_OK;
 }
 
-md_status md_cuda_kv_copy(md_engine *base, md_kv *to_handle, const md_kv *from_handle, uint32_t positions, md_error *err) {
+md_status md_cuda_kv_copy(md_engine *base, md_kv *to_handle, const md_kv *from_handle, uint32_t positions,
+                          md_error *err) {
     md_cuda_engine *engine = md_cuda_of(base);
     md_cuda_kv *to = (md_cuda_kv *)to_handle;
     const md_cuda_kv *from = (const md_cuda_kv *)from_handle;

@@ -5,7 +5,7 @@
 #include "backend/cuda/engine.h"
 #include "base/bf16.h"
 
-enum { EPOCH_WRAP = 0xf0000000u };
+static const uint32_t EPOCH_WRAP = 0xf0000000u;
 
 md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *epoch, md_error *err) {
     uint32_t stages = engine->base.plan->stage_count;
@@ -21,7 +21,8 @@ md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *e
                       {engine->partials, 16 * rows * ((model->head_dim + 4) / 3)}};
         for (size_t i = 0; i < sizeof tagged / sizeof *tagged; i++)
             if (tagged[i].at)
-                MD_TRY(MD_CU(engine, cuMemsetD8Async(tagged[i].at, 0, tagged[i].bytes, engine->stream), "clearing tags"));
+                MD_TRY(
+                    MD_CU(engine, cuMemsetD8Async(tagged[i].at, 0, tagged[i].bytes, engine->stream), "clearing tags"));
         engine->epoch = stages;
     }
     *epoch = engine->epoch;
@@ -49,8 +50,8 @@ void md_cuda_params_fill(md_cuda_engine *engine, md_cuda_params *params) {
                                .delay_seed = engine->delay_seed};
 }
 
-md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, const md_cuda_params *params, bool cooperative,
-                         md_error *err) {
+md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, const md_cuda_params *params,
+                         bool cooperative, md_error *err) {
     md_cuda_params copy = *params;
     void *arguments[] = {&copy};
     unsigned shared = width->shared_bytes;
@@ -60,12 +61,13 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
                                                engine->stream, arguments),
                      "launching the resident kernel");
     return MD_CU(engine,
-                 cuLaunchKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1, shared, engine->stream, arguments,
-                                NULL),
+                 cuLaunchKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1, shared, engine->stream,
+                                arguments, NULL),
                  "launching a stage");
 }
 
-md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params, md_error *err) {
+md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
+                              md_error *err) {
     if (engine->resident) return md_cuda_launch(engine, width, params, true, err);
     uint32_t end = params->stage_end, next = params->next;
     params->next = 0;
@@ -83,7 +85,8 @@ md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width
 
 md_status md_cuda_finish(md_cuda_engine *engine, md_error *err) {
     uint32_t report[MD_CUDA_REPORT_WORDS];
-    MD_TRY(MD_CU(engine, cuMemcpyDtoHAsync(report, engine->report, sizeof report, engine->stream), "reading the report"));
+    MD_TRY(
+        MD_CU(engine, cuMemcpyDtoHAsync(report, engine->report, sizeof report, engine->stream), "reading the report"));
     MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "the step"));
     if (!report[0]) return MD_OK;
     MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->report, 0, sizeof report, engine->stream), "clearing the report"));
@@ -123,7 +126,8 @@ md_status md_cuda_step(md_engine *base, const md_column *columns, uint32_t count
     md_cuda_params_fill(engine, &params);
     MD_TRY(fill_columns(engine, columns, count, &params, err));
     MD_TRY(md_cuda_epoch_take(engine, 1, &params.epoch, err));
-    if (engine->drop_stage) params.drop_tag = params.epoch + engine->drop_stage + 1, params.drop_worker = engine->drop_worker;
+    if (engine->drop_stage)
+        params.drop_tag = params.epoch + engine->drop_stage + 1, params.drop_worker = engine->drop_worker;
     MD_TRY(md_cuda_launch_step(engine, width, &params, err));
     for (uint32_t c = 0; c < count; c++)
         if (columns[c].logits)

@@ -46,25 +46,29 @@ static uint32_t split_of(uint32_t tiles, uint32_t blocks) {
 static md_status check_model(const md_plan *plan, md_error *err) {
     const md_snapshot *model = plan->snapshot;
     static const md_stage_kind layer[MD_CUDA_STAGES_A_LAYER] = {
-        MD_STAGE_QKV, MD_STAGE_ATTN_SCORES, MD_STAGE_ATTN, MD_STAGE_ATTN_MERGE, MD_STAGE_OUT, MD_STAGE_GATE_UP, MD_STAGE_DOWN};
+        MD_STAGE_QKV, MD_STAGE_ATTN_SCORES, MD_STAGE_ATTN, MD_STAGE_ATTN_MERGE,
+        MD_STAGE_OUT, MD_STAGE_GATE_UP,     MD_STAGE_DOWN};
     if (model->head_dim % 16 || model->head_dim > 256)
-        return md_fail(err, MD_E_UNSUPPORTED, "CUDA: head_dim %u, expected a multiple of 16 up to 256", model->head_dim);
+        return md_fail(err, MD_E_UNSUPPORTED, "CUDA: head_dim %u, expected a multiple of 16 up to 256",
+                       model->head_dim);
     if (model->q_heads / model->kv_heads * model->head_dim > 4096)
-        return md_fail(err, MD_E_UNSUPPORTED, "CUDA: %u query heads a key/value head of %u, expected at most 4096 values",
+        return md_fail(err, MD_E_UNSUPPORTED,
+                       "CUDA: %u query heads a key/value head of %u, expected at most 4096 values",
                        model->q_heads / model->kv_heads, model->head_dim);
     bool uniform = plan->stage_count == 2 + MD_CUDA_STAGES_A_LAYER * model->layers &&
                    plan->stage[0].kind == MD_STAGE_EMBED && plan->stage[plan->stage_count - 1].kind == MD_STAGE_HEAD;
     for (uint32_t s = 1; uniform && s + 1 < plan->stage_count; s++)
         uniform = plan->stage[s].kind == layer[(s - 1) % MD_CUDA_STAGES_A_LAYER];
-    return uniform ? MD_OK : md_fail(err, MD_E_INTERNAL, "CUDA: the plan has stages in an order the kernels don't know");
+    return uniform ? MD_OK
+                   : md_fail(err, MD_E_INTERNAL, "CUDA: the plan has stages in an order the kernels don't know");
 }
 
 static void place_vectors(md_cuda_shape *shape) {
     struct {
         uint32_t *at, tiles;
-    } vectors[] = {{&shape->vector_xa, shape->tiles_x},     {&shape->vector_xb, shape->tiles_x},
-                   {&shape->vector_q, shape->tiles_q},      {&shape->vector_k, shape->tiles_k},
-                   {&shape->vector_v, shape->tiles_v},      {&shape->vector_attn, shape->tiles_attn},
+    } vectors[] = {{&shape->vector_xa, shape->tiles_x}, {&shape->vector_xb, shape->tiles_x},
+                   {&shape->vector_q, shape->tiles_q},  {&shape->vector_k, shape->tiles_k},
+                   {&shape->vector_v, shape->tiles_v},  {&shape->vector_attn, shape->tiles_attn},
                    {&shape->vector_act, shape->tiles_f}};
     uint32_t at = 0;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {

@@ -29,7 +29,7 @@ typedef struct md_cuda_shape {
     uint32_t *layer_bias;  // [layers][MD_CUDA_MATS] offset of the additive bias in aux, MD_CUDA_NO_BIAS; owned
     bool has_bias;
     uint32_t tiles_x, tiles_q, tiles_k, tiles_v, tiles_attn, tiles_f, tiles_head;
-    uint32_t blocks_x, blocks_attn, blocks_f, blocks_max;                  // of 64 columns
+    uint32_t blocks_x, blocks_attn, blocks_f, blocks_max;                 // of 64 columns
     uint32_t split_qkv, split_out, split_gate_up, split_down, split_head; // warps that share a tile
     // Entries of 16 bytes: where each exchanged vector begins, with room for MD_CUDA_COLUMNS columns.
     uint32_t vector_xa, vector_xb, vector_q, vector_k, vector_v, vector_attn, vector_act, exchange_entries;

@@ -15,7 +15,7 @@ enum { MAX_PACK_THREADS = 32, EMBED_SLAB_BYTES = 32 << 20 };
 typedef struct packing {
     const md_layout *layout;
     uint8_t *arena;
-    atomic_uint next;  // worker to pack; relaxed: it only hands out numbers
+    atomic_uint next;   // worker to pack; relaxed: it only hands out numbers
     atomic_bool failed; // relaxed: a hint to stop early; results are read after the joins
     pthread_mutex_t lock;
     md_error err; // of the first to fail, under `lock`
@@ -53,7 +53,8 @@ static md_status pack_all(const md_layout *layout, uint8_t *arena, const md_engi
     if (cancelled) atomic_store_explicit(&work.next, layout->workers, memory_order_relaxed);
     for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
     pthread_mutex_destroy(&work.lock);
-    if (atomic_load_explicit(&work.failed, memory_order_relaxed)) return md_fail(err, work.err.code, "%s", work.err.message);
+    if (atomic_load_explicit(&work.failed, memory_order_relaxed))
+        return md_fail(err, work.err.code, "%s", work.err.message);
     return cancelled ? md_fail(err, MD_E_CANCELLED, "cancelled while packing the weights") : MD_OK;
 }
 
@@ -87,8 +88,8 @@ static md_status upload_stream(md_cuda_engine *engine, const md_engine_options *
     MD_TRY(md_layout_build(engine->base.plan, &md_codec_mma, engine->groups, &layout, err));
     for (uint32_t w = 0; w < layout->workers; w++)
         if (layout->worker_bytes[w] >> 31) {
-            status = md_fail(err, MD_E_UNSUPPORTED, "CUDA: %u workers have over 2 GB of weights each; use more (--groups)",
-                             layout->workers);
+            status = md_fail(err, MD_E_UNSUPPORTED,
+                             "CUDA: %u workers have over 2 GB of weights each; use more (--groups)", layout->workers);
             goto fail;
         }
     arena = aligned_alloc(4096, md_round_up(layout->arena_bytes, 4096));
@@ -131,8 +132,10 @@ static md_status upload_aux(md_cuda_engine *engine, md_error *err) {
     if (!aux) return md_fail(err, MD_E_MEMORY, "out of memory for norms");
     uint32_t norm = shape->tiles_x * MD_TILE_ROWS;
     for (uint32_t l = 0; l < model->layers; l++) {
-        MD_TRY_GOTO(md_tensor_read_f32(&model->layer[l].attn_norm, 0, 1, aux + shape->aux_attn_norm + (size_t)l * norm, err));
-        MD_TRY_GOTO(md_tensor_read_f32(&model->layer[l].ffn_norm, 0, 1, aux + shape->aux_ffn_norm + (size_t)l * norm, err));
+        MD_TRY_GOTO(
+            md_tensor_read_f32(&model->layer[l].attn_norm, 0, 1, aux + shape->aux_attn_norm + (size_t)l * norm, err));
+        MD_TRY_GOTO(
+            md_tensor_read_f32(&model->layer[l].ffn_norm, 0, 1, aux + shape->aux_ffn_norm + (size_t)l * norm, err));
         for (uint32_t m = 0; m < MD_CUDA_MATS; m++) {
             uint32_t at = shape->layer_bias[l * MD_CUDA_MATS + m];
             if (at != MD_CUDA_NO_BIAS) MD_TRY_GOTO(fill_bias(shape, l, m, aux + at, err));
