@@ -8,5 +8,7 @@
 extern const md_command md_cmd_run;
 extern const md_command md_cmd_inspect;
 extern const md_command md_cmd_tokenize;
+extern const md_command md_cmd_verify;
+extern const md_command md_cmd_bench;
 
 #endif

@@ -224,19 +224,18 @@ static uint32_t draw(md_sampler *sampler, uint32_t n, double total) {
 
 md_status md_sampler_next(md_sampler *sampler, const float *logits, uint32_t *token, md_error *err) {
     MD_TRY(adjust(sampler, &logits, err));
-    md_ranking *ranking = &sampler->ranking;
-    md_ranking_fill(ranking, logits);
-    if (md_ranking_value(ranking->top) == -INFINITY)
-        return md_fail(err, MD_E_USAGE, "sampler: no token may be chosen: every logit is -infinity or no number");
     if (sampler->params.temperature > 0) {
         double total = 0;
+        md_ranking_fill(&sampler->ranking, logits);
         uint32_t n = take_top_k(sampler, &total);
         n = keep_top_p(sampler, n, &total);
         n = keep_min_p(sampler, n, &total);
         *token = draw(sampler, n, total);
     } else {
-        *token = md_ranking_token(ranking, ranking->top, 0);
+        *token = md_ranking_best(logits, sampler->vocab);
     }
+    if (isnan(logits[*token]) || logits[*token] == -INFINITY)
+        return md_fail(err, MD_E_USAGE, "sampler: no token may be chosen: every logit is -infinity or no number");
     remember(sampler, *token, true);
     return MD_OK;
 }
