@@ -183,7 +183,7 @@ bool md_hub_may_pass(CURLcode code, long status) {
 double md_hub_delay(CURL *curl, int tries) {
     curl_off_t asked = 0;
     curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &asked);
-    double delay = 0.25 * (double)(1 << (tries < 6 ? tries : 6));
+    double delay = 0.125 * (double)(1 << (tries < 6 ? tries : 6));
     return asked > delay ? (double)asked : delay;
 }
 
@@ -207,7 +207,7 @@ static md_status perform(md_hub_http *http, const char *what, md_buf *body, md_h
         if (code == CURLE_OK && *http_status >= 200 && *http_status < 400) return MD_OK;
         if (body && body->failed)
             return md_fail(err, MD_E_FORMAT, "%s: %s: over %zu bytes", http->repo, what, body->max);
-        double delay = md_hub_delay(http->curl, tries - 1);
+        double delay = md_hub_delay(http->curl, tries);
         if (tries == MD_HUB_TRIES || !md_hub_may_pass(code, *http_status) || delay > MD_HUB_PATIENCE_S)
             return md_hub_http_fail(http, what, http->curl, code, reply, err);
         if (!pause_for(http, delay)) return md_fail(err, MD_E_CANCELLED, "%s: interrupted", http->repo);
