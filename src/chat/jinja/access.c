@@ -145,8 +145,14 @@ md_status md_jn_getitem(md_jn_run *run, const md_jv *object, const md_jv *key, m
     return md_jv_undefined(run, out, "%s object has no such element", md_jv_type_name(object));
 }
 
-md_status md_jn_getpath(md_jn_run *run, const md_jv *object, const md_jv *path, md_jv *out) {
-    if (path->kind != MD_JV_STRING) return md_jn_getitem(run, object, path, out);
+static md_status item_or(md_jn_run *run, const md_jv *object, const md_jv *key, const md_jv *fallback, md_jv *out) {
+    MD_TRY(md_jn_getitem(run, object, key, out));
+    if (out->kind == MD_JV_UNDEFINED && fallback) *out = *fallback;
+    return MD_OK;
+}
+
+md_status md_jn_getpath(md_jn_run *run, const md_jv *object, const md_jv *path, const md_jv *fallback, md_jv *out) {
+    if (path->kind != MD_JV_STRING) return item_or(run, object, path, fallback, out);
     md_jv at = *object;
     const md_jstr *s = path->str;
     for (size_t begin = 0; begin <= s->size;) {
@@ -160,7 +166,7 @@ md_status md_jn_getpath(md_jn_run *run, const md_jv *object, const md_jv *path, 
         }
         md_jv key = md_jv_int(index, path->origin), next;
         if (!number) MD_TRY(md_jv_substring(run, path, begin, n, &key));
-        MD_TRY(md_jn_getitem(run, &at, &key, &next));
+        MD_TRY(item_or(run, &at, &key, fallback, &next));
         MD_TRY(md_jn_charge(run, 1));
         at = next;
         begin += n + 1;

@@ -110,7 +110,7 @@ FILTER(f_join) {
     for (size_t i = 0; i < n; i++) {
         item = items[i];
         MD_TRY(md_jn_charge(run, 1));
-        if (given(ARG(1))) MD_TRY(md_jn_getpath(run, &items[i], ARG(1), &item));
+        if (given(ARG(1))) MD_TRY(md_jn_getpath(run, &items[i], ARG(1), NULL, &item));
         if (i && sep.kind != MD_JV_MISSING) MD_TRY(md_jb_put_string(&b, &sep));
         MD_TRY(md_jv_str(&b, &item));
     }
@@ -126,7 +126,7 @@ FILTER(f_sum) {
     for (size_t i = 0; i < n; i++) {
         item = items[i];
         MD_TRY(md_jn_charge(run, 1));
-        if (given(ARG(0))) MD_TRY(md_jn_getpath(run, &items[i], ARG(0), &item));
+        if (given(ARG(0))) MD_TRY(md_jn_getpath(run, &items[i], ARG(0), NULL, &item));
         MD_TRY(md_jn_binary(run, '+', &total, &item, &total));
     }
     *out = total;
@@ -136,7 +136,7 @@ FILTER(f_sum) {
 // What an item is compared by: itself or its attribute, without case unless told otherwise.
 static md_status key_of(md_jn_run *run, const md_jv *item, const md_jv *attribute, bool cased, md_jv *out) {
     *out = *item;
-    if (given(attribute)) MD_TRY(md_jn_getpath(run, item, attribute, out));
+    if (given(attribute)) MD_TRY(md_jn_getpath(run, item, attribute, NULL, out));
     if (cased) return MD_OK;
     md_jv key = *out;
     return md_jn_ignore_case(run, &key, out);
@@ -306,7 +306,7 @@ FILTER(f_map) {
         if (filter)
             MD_TRY(md_jn_invoke(run, filter, "filter", &items[i], &rest, &mapped[i]));
         else
-            MD_TRY(md_jn_getpath(run, &items[i], attribute, &mapped[i]));
+            MD_TRY(md_jn_getpath(run, &items[i], attribute, fallback, &mapped[i]));
         if (attribute && fallback && mapped[i].kind == MD_JV_UNDEFINED) mapped[i] = *fallback;
     }
     md_jn_leave(run);
@@ -333,7 +333,7 @@ static md_status pick(md_jn_run *run, const md_jv *self, const md_jargs *args, b
     for (size_t i = 0; i < n; i++) {
         md_jv value = items[i], result;
         MD_TRY(md_jn_charge(run, 1));
-        if (attr) MD_TRY(md_jn_getpath(run, &items[i], &args->pos[0], &value));
+        if (attr) MD_TRY(md_jn_getpath(run, &items[i], &args->pos[0], NULL, &value));
         if (test)
             MD_TRY(md_jn_invoke(run, test, "test", &value, &rest, &result));
         else

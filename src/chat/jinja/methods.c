@@ -34,15 +34,8 @@ static md_status split_space(md_jn_run *run, const md_jv *self, int64_t max, md_
         size_t next = pos;
         while (next < n && md_u8_is_space(md_u8_next(bytes, n, &next))) pos = next;
         if (pos == n) return MD_OK;
-        size_t begin = pos, end = n;
-        if (max == 0) { // the rest, without the white space at its end
-            while (end > begin) {
-                size_t prev = md_u8_prev(bytes, end), at = prev;
-                if (!md_u8_is_space(md_u8_next(bytes, n, &at))) break;
-                end = prev;
-            }
-            return md_jl_push_part(parts, self, begin, end - begin);
-        }
+        size_t begin = pos;
+        if (max == 0) return md_jl_push_part(parts, self, begin, n - begin);
         for (next = pos; next < n; pos = next)
             if (md_u8_is_space(md_u8_next(bytes, n, &next))) break;
         MD_TRY(md_jl_push_part(parts, self, begin, pos - begin));

@@ -116,8 +116,9 @@ md_status md_jn_format(md_jn_run *run, const md_jv *format, const md_jargs *args
 md_status md_jn_format_braces(md_jn_run *run, const md_jv *format, const md_jargs *args, md_jv *out);
 md_status md_jn_getattr(md_jn_run *run, const md_jv *object, const char *name, size_t n, md_jv *out);
 md_status md_jn_getitem(md_jn_run *run, const md_jv *object, const md_jv *key, md_jv *out);
-// A dotted path as Jinja's attribute= arguments have it; `path` is a string or an int.
-md_status md_jn_getpath(md_jn_run *run, const md_jv *object, const md_jv *path, md_jv *out);
+// A dotted path as Jinja's attribute= arguments have it; `path` is a string or an int. What is undefined on the way
+// becomes `fallback` unless that is NULL.
+md_status md_jn_getpath(md_jn_run *run, const md_jv *object, const md_jv *path, const md_jv *fallback, md_jv *out);
 md_status md_jn_slice(md_jn_run *run, const md_jv *object, const md_jv bounds[3], md_jv *out);
 
 md_status md_jn_bind(md_jn_run *run, md_jscope *scope, const md_jname *name, const md_jv *value);
