@@ -44,4 +44,18 @@ static inline float md_f16_to_f32(uint16_t half) {
     return md_f32_from_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
 }
 
+// fp32 -> IEEE binary16, round to nearest even; exact for values that came from binary16.
+static inline uint16_t md_f16_from_f32(float value) {
+    uint32_t bits = md_f32_bits(value), sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7c00u | 1u << 9 | (magnitude >> 13 & 0x3ffu)); // NaN
+    if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);                                       // infinity
+    uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u, exponent = magnitude >> 23;
+    uint32_t shift = exponent >= 113 ? 13u : 126u - exponent; // subnormal results lose more bits
+    if (shift > 24) return (uint16_t)sign;                    // below half the smallest subnormal
+    uint32_t kept = mantissa >> shift, rest = mantissa & ((1u << shift) - 1), half = 1u << (shift - 1);
+    kept += rest > half || (rest == half && (kept & 1u));
+    return (uint16_t)(sign | (exponent >= 113 ? kept + ((exponent - 113u) << 10) : kept));
+}
+
 #endif

@@ -92,10 +92,10 @@ typedef struct md_snapshot {
     uint32_t context;                     // max_position_embeddings
     float norm_eps;
     md_rope rope;
-    bool tied_head; // head == embed then
-    uint32_t eos[MD_MAX_EOS];
+    bool tied_head;           // head == embed then
+    uint32_t eos[MD_MAX_EOS]; // the union of eos_token_id in config.json and in generation_config.json
     uint32_t eos_count;
-    int64_t bos; // -1: none
+    int64_t bos; // of config.json, else of generation_config.json; -1: none
     md_sampling_defaults sampling;
 
     md_matrix embed;      // [vocab][hidden]

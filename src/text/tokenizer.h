@@ -52,15 +52,9 @@ typedef struct md_encode_options {
 md_status md_tokenizer_encode(const md_tokenizer *tokenizer, const char *text, size_t n,
                               const md_encode_options *options, md_ids *out, md_error *err);
 
-// One piece of a text: `parse` is parse_special for its bytes.
-typedef struct md_text_span {
-    const char *text;
-    size_t size; // bytes
-    bool parse;
-} md_text_span;
-
-// Encodes the concatenation of the spans as one text (a word may cross from one span into the next). An added token is
-// recognised only where every byte of it comes from spans with parse = true.
+// Encodes the concatenation of the spans (md_text_span: megadecode.h; `parse` is parse_special for its bytes) as one
+// text (a word may cross from one span into the next). An added token is recognised only where every byte of it comes
+// from spans with parse = true.
 md_status md_tokenizer_encode_spans(const md_tokenizer *tokenizer, const md_text_span *spans, size_t n_spans,
                                     bool add_special, md_ids *out, md_error *err);
 

@@ -1,9 +1,6 @@
 // src/base: expected values by hand.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "md_test.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -85,9 +82,9 @@ static void json_names_the_key(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(f16_converts_exactly),
+        cmocka_unit_test(bf16_rounds_to_nearest_even),         cmocka_unit_test(f16_converts_exactly),
         cmocka_unit_test(checked_arithmetic_reports_overflow), cmocka_unit_test(buffer_keeps_its_maximum),
-        cmocka_unit_test(arena_memory_is_zeroed_and_bounded), cmocka_unit_test(json_names_the_key),
+        cmocka_unit_test(arena_memory_is_zeroed_and_bounded),  cmocka_unit_test(json_names_the_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

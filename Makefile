@@ -1,0 +1,43 @@
+# A short front for CMake and the scripts in tools/. `make help` lists the targets.
+BUILD ?= build
+MODEL ?= models/fairytales
+CMAKE_FLAGS ?=
+
+.PHONY: help build demo test bench format lint asan tsan portable clean
+.DEFAULT_GOAL := build
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+build: ## build the program and the library in $(BUILD)
+	@tools/install-deps build
+	@cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS) >/dev/null
+	@ninja -C $(BUILD) --quiet megadecode-cli
+
+demo: build ## let the shipped model tell a fairy tale with the resident kernel
+	$(BUILD)/megadecode run -p "Once upon a time" -n 200 --temp 0.7 --seed 7 -v
+
+test: ## build and run every test (gcc and clang, sanitizers, linters)
+	@tools/install-deps test
+	@tools/test
+
+bench: build ## measure this machine: full-size synthetic models (PEER=, GGUF= to compare)
+	@tools/bench $(BUILD)/megadecode
+
+format: ## format the sources in place
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+lint: ## formatting, the folder rule, cppcheck
+	@tools/lint
+
+asan: ## the tests under AddressSanitizer and UBSan
+	@tools/test asan
+
+tsan: ## the tests that use threads under ThreadSanitizer
+	@tools/test tsan
+
+portable: ## a folder dist/ with the program and the libraries it needs
+	@tools/make-portable
+
+clean: ## remove the build folders
+	rm -rf build build-* dist

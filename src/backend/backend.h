@@ -1,0 +1,90 @@
+// The table of functions behind which an engine stands: one snapshot's weights, ready to compute steps.
+//
+// A step takes 1..max_columns columns, each a (sequence, position, token): one sequence decoding is one column, a batch
+// is several sequences, a prefill chunk is consecutive positions of one sequence. A column's bits depend on its own
+// sequence's history alone.
+//
+// Thread rule: one step at a time per engine (the engine holds a lock); kv functions of different caches may run from
+// different threads, but not beside a step that uses the same cache.
+#ifndef MD_BACKEND_BACKEND_H
+#define MD_BACKEND_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+typedef struct md_kv md_kv; // one sequence's KV cache; defined by each backend
+typedef struct md_engine md_engine;
+
+typedef struct md_column {
+    md_kv *kv;
+    uint32_t position; // 0-based; the cache holds valid entries for [0, position) or they are columns of this step.
+                       // Columns of one cache come in ascending, consecutive positions.
+    uint32_t token;    // < vocab
+    float *logits;     // [vocab], filled with bf16-rounded values; NULL = not wanted
+} md_column;
+
+typedef struct md_engine_options {
+    uint32_t threads;                              // 0 = as many as affinity and cgroup quota allow
+    uint32_t groups;                               // workers; 0 = the engine's default (CPU: threads; GPU: one an SM)
+    int device_index;                              // GPU
+    uint32_t deadline_ms;                          // bound of every wait inside a step; 0 = default
+    bool (*progress)(void *user, double fraction); // while packing; false cancels (MD_E_CANCELLED); may be NULL
+    void *progress_user;
+} md_engine_options;
+
+typedef struct md_engine_info {
+    const char *engine;  // "reference", "ops", "resident"
+    const char *backend; // "cpu", "cuda"
+    char device[128];    // "AVX-512 (vdpbf16ps), 2 threads", "NVIDIA H200, 132 SMs"
+    uint32_t workers;
+    uint32_t max_columns;  // widest step
+    uint64_t weight_bytes; // memory the weights take
+} md_engine_info;
+
+typedef struct md_engine_ops {
+    void (*close)(md_engine *engine);
+    void (*info)(const md_engine *engine, md_engine_info *out);
+
+    // A cache for up to `context` positions, all layers bf16.
+    md_status (*kv_open)(md_engine *engine, uint32_t context, md_kv **out, md_error *err);
+    void (*kv_close)(md_engine *engine, md_kv *kv);
+    uint64_t (*kv_bytes)(const md_engine *engine, const md_kv *kv); // memory it takes
+    // Quantizes the first `positions` entries of every layer with format[layer].bits != 0, and from then on appends
+    // quantized. format: [layers]. A second call with another format is MD_E_USAGE; with positions 0 it only sets the
+    // format.
+    md_status (*kv_quantize)(md_engine *engine, md_kv *kv, const md_kv_format *format, uint32_t positions,
+                             md_error *err);
+    // Makes dst's first `positions` entries (and formats) equal to src's; dst's context must hold them.
+    md_status (*kv_copy)(md_engine *engine, md_kv *dst, const md_kv *src, uint32_t positions, md_error *err);
+
+    // Computes `count` columns (1..max_columns): appends each token's keys and values, fills the logits asked for.
+    // Errors: MD_E_USAGE (count, position, token out of range), MD_E_CONTEXT (position >= context), MD_E_TIMEOUT (a
+    // wait ran out: worker, stage, expected, seen; the step's results are void, the engine stays usable), MD_E_DEVICE.
+    md_status (*step)(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
+} md_engine_ops;
+
+struct md_engine {
+    const md_engine_ops *ops;
+    const md_snapshot *snapshot; // borrowed
+    const md_plan *plan;         // borrowed
+};
+
+// The argument checks every engine makes before a step: count, tokens, the order of one sequence's columns (which stand
+// next to each other) and, per column, that its position lies inside its cache's context.
+md_status md_step_check(const md_engine *engine, const md_column *columns, uint32_t count, uint32_t max_columns,
+                        md_error *err);
+md_status md_column_check_context(const md_column *column, uint32_t context, md_error *err);
+
+// Each opens an engine on its backend; `plan` and its snapshot outlive the engine.
+md_status md_reference_open(const md_plan *plan, const md_engine_options *options, md_engine **out, md_error *err);
+// resident = true: one dispatch a step; false: one dispatch an operator ("ops"), same kernels.
+md_status md_cpu_open(const md_plan *plan, bool resident, const md_engine_options *options, md_engine **out,
+                      md_error *err);
+md_status md_cuda_open(const md_plan *plan, bool resident, const md_engine_options *options, md_engine **out,
+                       md_error *err);
+
+#endif

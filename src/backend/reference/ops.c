@@ -1,0 +1,215 @@
+#include "backend/reference/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/mathx.h"
+#include "model/quant.h"
+#include "plan/plan.h"
+
+enum { UNQUANTIZED_CHUNK = 64 };
+
+float md_ref_chunk(const float *w, const float *x, uint32_t n) {
+    float acc[2] = {0, 0};
+    for (uint32_t p = 0; 2 * p < n; p++) {
+        float a = acc[p % 2];
+        if (2 * p + 1 < n) a = fmaf(w ? w[2 * p + 1] : 1.0f, x[2 * p + 1], a);
+        acc[p % 2] = fmaf(w ? w[2 * p] : 1.0f, x[2 * p], a);
+    }
+    return acc[0] + acc[1];
+}
+
+float md_ref_sum(const float *w, const float *x, uint32_t k) {
+    float t = 0;
+    for (uint32_t at = 0; at < k; at += UNQUANTIZED_CHUNK) {
+        uint32_t n = k - at < UNQUANTIZED_CHUNK ? k - at : UNQUANTIZED_CHUNK;
+        t = t + md_ref_chunk(w + at, x + at, n);
+    }
+    return t;
+}
+
+void md_ref_group_sums(const float *x, uint32_t k, uint32_t group, float *sums) {
+    for (uint32_t g = 0; g < k / group; g++) sums[g] = md_ref_chunk(NULL, x + (size_t)g * group, group);
+}
+
+float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *x, const float *sums,
+                           uint32_t k, uint32_t group) {
+    float t = 0;
+    for (uint32_t g = 0; g < k / group; g++) {
+        size_t at = (size_t)g * group;
+        t = fmaf(scales[g], md_ref_chunk(q + at, x + at, group), t);
+        t = fmaf(biases[g], sums[g], t);
+    }
+    return t;
+}
+
+float md_ref_strided_sum(const float *values, uint32_t n) {
+    float acc[16] = {0};
+    for (uint32_t i = 0; i < n; i++) acc[i % 16] = acc[i % 16] + values[i];
+    for (uint32_t half = 8; half; half /= 2)
+        for (uint32_t j = 0; j < half; j++) acc[j] = acc[j] + acc[j + half];
+    return acc[0];
+}
+
+static void decode_row(const md_ref_matrix *matrix, uint32_t row, float *out) {
+    const md_matrix *desc = matrix->desc;
+    const uint8_t *at = matrix->weight + (size_t)row * desc->weight.row_bytes;
+    uint8_t codes[128];
+    if (desc->bits) {
+        for (uint32_t k = 0; k < desc->cols; k += desc->group) {
+            md_codes_unpack(at + (size_t)k * desc->bits / 8, desc->bits, desc->group, codes);
+            for (uint32_t i = 0; i < desc->group; i++) out[k + i] = codes[i];
+        }
+        return;
+    }
+    for (uint32_t k = 0; k < desc->cols; k++) {
+        uint16_t half;
+        memcpy(&half, at + 2 * (size_t)k, sizeof half);
+        switch (desc->weight.dtype) {
+        case MD_DTYPE_BF16: out[k] = md_bf16_to_f32(half); break;
+        case MD_DTYPE_F16: out[k] = md_f16_to_f32(half); break;
+        default: memcpy(&out[k], at + 4 * (size_t)k, 4); break;
+        }
+    }
+}
+
+void md_ref_matmul(const md_ref_matrix *matrix, const float *x, float *y, float *scratch) {
+    const md_matrix *desc = matrix->desc;
+    float *sums = scratch + desc->cols;
+    if (desc->bits) md_ref_group_sums(x, desc->cols, desc->group, sums);
+    for (uint32_t row = 0; row < desc->rows; row++) {
+        decode_row(matrix, row, scratch);
+        float t;
+        if (desc->bits) {
+            size_t at = (size_t)row * (desc->cols / desc->group);
+            t = md_ref_quantized_sum(scratch, matrix->scales + at, matrix->biases + at, x, sums, desc->cols,
+                                     desc->group);
+        } else {
+            t = md_ref_sum(scratch, x, desc->cols);
+        }
+        y[row] = md_bf16_round(t);
+        if (matrix->bias) y[row] = md_bf16_round(y[row] + matrix->bias[row]);
+    }
+}
+
+void md_ref_embedding(const md_ref_matrix *matrix, uint32_t row, float *out) {
+    const md_matrix *desc = matrix->desc;
+    decode_row(matrix, row, out);
+    if (!desc->bits) {
+        for (uint32_t k = 0; k < desc->cols; k++) out[k] = md_bf16_round(out[k]);
+        return;
+    }
+    size_t at = (size_t)row * (desc->cols / desc->group);
+    for (uint32_t k = 0; k < desc->cols; k++) {
+        float scaled = md_bf16_round(matrix->scales[at + k / desc->group] * out[k]);
+        out[k] = md_bf16_round(scaled + matrix->biases[at + k / desc->group]);
+    }
+}
+
+void md_ref_rmsnorm(const float *x, const float *weight, uint32_t n, float eps, float *y) {
+    float acc[16] = {0};
+    for (uint32_t i = 0; i < n; i++) acc[i % 16] = fmaf(x[i], x[i], acc[i % 16]);
+    for (uint32_t half = 8; half; half /= 2)
+        for (uint32_t j = 0; j < half; j++) acc[j] = acc[j] + acc[j + half];
+    float r = 1.0f / sqrtf(acc[0] / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++) y[i] = md_bf16_round(weight[i] * md_bf16_round(x[i] * r));
+}
+
+void md_ref_rope(float *x, uint32_t heads, uint32_t dim, uint32_t position, const float *inv_freq, float scale) {
+    float at = (float)position * scale;
+    for (uint32_t h = 0; h < heads; h++, x += dim) {
+        for (uint32_t i = 0; i < dim / 2; i++) {
+            float s, c;
+            md_sincosf(at * inv_freq[i], &s, &c);
+            float x1 = x[i], x2 = x[i + dim / 2];
+            x[i] = md_bf16_round(fmaf(x1, c, -(x2 * s)));
+            x[i + dim / 2] = md_bf16_round(fmaf(x1, s, x2 * c));
+        }
+    }
+}
+
+void md_ref_swiglu(const float *gate, const float *up, uint32_t n, float *act) {
+    for (uint32_t i = 0; i < n; i++) {
+        float e = md_bf16_round(md_expf(fabsf(gate[i])));
+        float y = 1.0f / (1.0f + e);
+        float sigmoid = md_bf16_round(gate[i] < 0 ? y : 1.0f - y);
+        act[i] = md_bf16_round(md_bf16_round(gate[i] * sigmoid) * up[i]);
+    }
+}
+
+static float max_of(const float *values, uint32_t n) {
+    float m = values[0];
+    for (uint32_t i = 1; i < n; i++)
+        if (values[i] > m) m = values[i];
+    return m;
+}
+
+// Exponentials of one block's scores relative to m, in place; returns their strided sum.
+static float exp_block(float *s, uint32_t n, float m) {
+    for (uint32_t j = 0; j < n; j++) s[j] = md_expf(s[j] - m);
+    return md_ref_strided_sum(s, n);
+}
+
+static uint32_t block_size(uint32_t positions, uint32_t at) {
+    return positions - at < MD_ATTN_BLOCK ? positions - at : MD_ATTN_BLOCK;
+}
+
+void md_ref_attention(const float *q, const float *k, const float *v, uint32_t stride, uint32_t positions, uint32_t dim,
+                      float *out, float *scratch) {
+    float scale = (float)(1.0 / sqrt((double)dim));
+    for (uint32_t j = 0; j < positions; j++) scratch[j] = scale * md_ref_sum(k + (size_t)j * stride, q, dim);
+    float m_all = max_of(scratch, positions), total = 0;
+    for (uint32_t d = 0; d < dim; d++) out[d] = 0;
+    for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK) {
+        uint32_t n = block_size(positions, at);
+        float m = max_of(scratch + at, n);
+        float l = exp_block(scratch + at, n, m);
+        float w = md_expf(m - m_all);
+        total = fmaf(l, w, total);
+        for (uint32_t d = 0; d < dim; d++) {
+            float o = 0;
+            for (uint32_t j = at; j < at + n; j++) o = fmaf(scratch[j], v[(size_t)j * stride + d], o);
+            out[d] = fmaf(o, w, out[d]);
+        }
+    }
+    for (uint32_t d = 0; d < dim; d++) out[d] = md_bf16_round(out[d] / total);
+}
+
+float md_ref_quantized_values(const float *p, const md_ref_quantized_kv *kv, uint32_t at, uint32_t n, uint32_t d) {
+    float o = 0;
+    for (uint32_t j = at; j < at + n; j++) {
+        size_t g = (size_t)j * kv->group_stride + d / kv->group;
+        float value = fmaf(kv->v_scales[g], kv->v_codes[(size_t)j * kv->stride + d], kv->v_biases[g]);
+        o = fmaf(p[j], value, o);
+    }
+    return o;
+}
+
+void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
+                                float *out, float *scratch) {
+    float scale = md_bf16_round((float)(1.0 / sqrt((double)dim)));
+    float scaled[MD_MAX_HEAD_DIM] = {0}, sums[MD_MAX_HEAD_DIM], block[MD_ATTN_BLOCK];
+    for (uint32_t d = 0; d < dim; d++) scaled[d] = md_bf16_round(q[d] * scale);
+    md_ref_group_sums(scaled, dim, kv->group, sums);
+    for (uint32_t j = 0; j < positions; j++) {
+        size_t g = (size_t)j * kv->group_stride;
+        scratch[j] = md_bf16_round(md_ref_quantized_sum(kv->k_codes + (size_t)j * kv->stride, kv->k_scales + g,
+                                                        kv->k_biases + g, scaled, sums, dim, kv->group));
+    }
+    float m_all = max_of(scratch, positions), total = 0;
+    for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK) {
+        uint32_t n = block_size(positions, at);
+        float m = max_of(scratch + at, n);
+        memcpy(block, scratch + at, n * sizeof *block);
+        total = fmaf(exp_block(block, n, m), md_expf(m - m_all), total);
+    }
+    float inverse = 1.0f / total;
+    for (uint32_t j = 0; j < positions; j++) scratch[j] = md_bf16_round(md_expf(scratch[j] - m_all) * inverse);
+    for (uint32_t d = 0; d < dim; d++) {
+        float sum = 0;
+        for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK)
+            sum = sum + md_ref_quantized_values(scratch, kv, at, block_size(positions, at), d);
+        out[d] = md_bf16_round(sum);
+    }
+}

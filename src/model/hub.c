@@ -1,0 +1,143 @@
+// From what a user calls a model to its folder: a path, or a repo id in the local Hugging Face hub cache.
+//
+// Cache layout (huggingface_hub): $CACHE/models--ORG--NAME/{refs/main, snapshots/REVISION/}, where $CACHE is
+// HF_HUB_CACHE, or HF_HOME/hub, or XDG_CACHE_HOME/huggingface/hub, or ~/.cache/huggingface/hub.
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "model/snapshot.h"
+
+enum { MAX_PATH_BYTES = 4096, MAX_REF_BYTES = 256 };
+
+// A plain name out of the outside world: no separator, not hidden, nothing above the folder.
+static bool is_plain_name(const char *name, size_t n) {
+    if (n == 0 || name[0] == '.') return false;
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)name[i]) && !strchr("-_.", name[i])) return false;
+    return true;
+}
+
+static bool is_repo_id(const char *model) {
+    const char *slash = strchr(model, '/');
+    return slash && is_plain_name(model, (size_t)(slash - model)) && is_plain_name(slash + 1, strlen(slash + 1));
+}
+
+static const char *env(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+// Appends the folder of the repo: $CACHE/models--ORG--NAME.
+static void append_repo_dir(md_buf *path, const char *repo) {
+    if (env("HF_HUB_CACHE"))
+        md_buf_puts(path, env("HF_HUB_CACHE"));
+    else if (env("HF_HOME"))
+        md_buf_printf(path, "%s/hub", env("HF_HOME"));
+    else if (env("XDG_CACHE_HOME"))
+        md_buf_printf(path, "%s/huggingface/hub", env("XDG_CACHE_HOME"));
+    else
+        md_buf_printf(path, "%s/.cache/huggingface/hub", env("HOME") ? env("HOME") : "");
+    const char *slash = strchr(repo, '/');
+    md_buf_printf(path, "/models--%.*s--%s", (int)(slash - repo), repo, slash + 1);
+}
+
+// The only revision under `snapshots`, for a cache without refs/main; several are the user's to choose from.
+static md_status only_revision(const char *snapshots, const char *repo, char *name, size_t cap, md_error *err) {
+    name[0] = 0;
+    DIR *folder = opendir(snapshots);
+    if (!folder)
+        return md_fail(err, MD_E_NOT_FOUND, "%s: in the hub cache, but %s is missing (an unfinished download?)", repo,
+                       snapshots);
+    size_t count = 0;
+    const struct dirent *entry;
+    while ((entry = readdir(folder))) {
+        size_t n = strlen(entry->d_name);
+        if (!is_plain_name(entry->d_name, n) || n >= cap) continue;
+        memcpy(name, entry->d_name, n + 1);
+        count++;
+    }
+    closedir(folder);
+    if (count == 0)
+        return md_fail(err, MD_E_NOT_FOUND, "%s: %s holds no revision (an unfinished download?)", repo, snapshots);
+    if (count > 1)
+        return md_fail(err, MD_E_NOT_FOUND,
+                       "%s: %zu revisions and no refs/main to choose by; give one of the folders in %s", repo, count,
+                       snapshots);
+    return MD_OK;
+}
+
+// The revision that refs/main names.
+static md_status main_revision(const char *ref, char *name, size_t cap, md_error *err) {
+    char *text;
+    size_t n;
+    MD_TRY(md_file_read_all(ref, MAX_REF_BYTES, &text, &n, err));
+    while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
+    md_status status = MD_OK;
+    if (is_plain_name(text, n) && n < cap) {
+        memcpy(name, text, n);
+        name[n] = 0;
+    } else {
+        status = md_fail(err, MD_E_FORMAT, "%s: does not hold the name of a revision", ref);
+    }
+    free(text);
+    return status;
+}
+
+static md_status hub_dir(const char *repo, char **dir, md_error *err) {
+    md_status status = MD_OK;
+    char revision[MAX_REF_BYTES];
+    md_buf root, path;
+    md_buf_init(&root, MAX_PATH_BYTES);
+    md_buf_init(&path, MAX_PATH_BYTES);
+    append_repo_dir(&root, repo);
+    md_buf_printf(&path, "%s/refs/main", md_buf_str(&root));
+    if (root.failed || path.failed) {
+        status = md_fail(err, MD_E_MEMORY, "%s: out of memory, or a cache path over %d bytes", repo, MAX_PATH_BYTES);
+        goto fail;
+    }
+    if (!md_dir_exists(md_buf_str(&root))) {
+        status = md_fail(err, MD_E_NOT_FOUND,
+                         "%s: no such folder, and not in the hub cache (%s is missing); download it first, or give the "
+                         "folder of an MLX snapshot",
+                         repo, md_buf_str(&root));
+        goto fail;
+    }
+    if (md_file_exists(md_buf_str(&path))) {
+        MD_TRY_GOTO(main_revision(md_buf_str(&path), revision, sizeof revision, err));
+    } else {
+        md_buf_clear(&path);
+        md_buf_printf(&path, "%s/snapshots", md_buf_str(&root));
+        MD_TRY_GOTO(only_revision(md_buf_str(&path), repo, revision, sizeof revision, err));
+    }
+    md_buf_clear(&path);
+    md_buf_printf(&path, "%s/snapshots/%s", md_buf_str(&root), revision);
+    if (!path.failed && !md_dir_exists(md_buf_str(&path))) {
+        status = md_fail(err, MD_E_NOT_FOUND, "%s: refs/main names revision %s, but %s is missing", repo, revision,
+                         md_buf_str(&path));
+        goto fail;
+    }
+    *dir = path.failed ? NULL : md_buf_take(&path);
+    if (!*dir) status = md_fail(err, MD_E_MEMORY, "%s: out of memory", repo);
+fail:
+    md_buf_free(&root);
+    md_buf_free(&path);
+    return status;
+}
+
+md_status md_model_dir(const char *model, char **dir, md_error *err) {
+    *dir = NULL;
+    if (md_dir_exists(model)) {
+        *dir = strdup(model);
+        return *dir ? MD_OK : md_fail(err, MD_E_MEMORY, "%s: out of memory", model);
+    }
+    if (md_file_exists(model))
+        return md_fail(err, MD_E_USAGE, "%s: is a file; expected the folder of an MLX snapshot or a repo id", model);
+    if (!is_repo_id(model))
+        return md_fail(err, MD_E_NOT_FOUND, "%s: no such folder (and not a repo id like org/name)", model);
+    return hub_dir(model, dir, err);
+}

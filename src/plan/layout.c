@@ -1,0 +1,127 @@
+// The layout table: which tiles each worker computes in each stage and where their bytes lie in the arena.
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "plan/pack.h"
+
+uint32_t md_row_map_tiles(const md_row_map *map) {
+    if (map->rope_dim == 0) return (uint32_t)md_ceil_div(map->rows, MD_TILE_ROWS);
+    uint32_t heads = map->rows / map->rope_dim;
+    return heads * (uint32_t)md_ceil_div(map->rope_dim / 2, MD_TILE_ROWS / 2);
+}
+
+int32_t md_row_map_row(const md_row_map *map, uint32_t tile, uint32_t lane) {
+    if (map->rope_dim == 0) {
+        uint32_t row = tile * MD_TILE_ROWS + lane;
+        return row < map->rows ? (int32_t)row : MD_NO_ROW;
+    }
+    uint32_t half = map->rope_dim / 2, pairs = MD_TILE_ROWS / 2;
+    uint32_t tiles_a_head = (uint32_t)md_ceil_div(half, pairs);
+    uint32_t head = tile / tiles_a_head;
+    uint32_t d = tile % tiles_a_head * pairs + lane % pairs;
+    if (d >= half) return MD_NO_ROW;
+    return (int32_t)(head * map->rope_dim + d + (lane < pairs ? 0 : half));
+}
+
+static void stage_layout(const md_layout *layout, const md_stage *stage, md_stage_layout *out) {
+    for (uint32_t m = 0; m < stage->matrix_count; m++) {
+        layout->codec->shape(stage->matrix[m], &out->shape[m]);
+        bool rope = stage->kind == MD_STAGE_QKV && m < 2;
+        out->map[m] =
+            (md_row_map){.rows = stage->matrix[m]->rows, .rope_dim = rope ? layout->plan->snapshot->head_dim : 0};
+        out->tiles[m] = md_row_map_tiles(&out->map[m]);
+        // gate and up have equal rows, hence equal tiles: an item is the pair.
+        out->items = stage->kind == MD_STAGE_GATE_UP ? out->tiles[0] : out->items + out->tiles[m];
+    }
+}
+
+void md_layout_item(const md_layout *layout, uint32_t s, uint32_t item, uint32_t *matrix, uint32_t *tile,
+                    uint64_t *bytes) {
+    const md_stage_layout *stage = &layout->stage[s];
+    uint32_t m = 0;
+    if (layout->plan->stage[s].kind == MD_STAGE_GATE_UP) {
+        *bytes = (uint64_t)stage->shape[0].tile_bytes + stage->shape[1].tile_bytes;
+    } else {
+        while (item >= stage->tiles[m]) item -= stage->tiles[m++];
+        *bytes = stage->shape[m].tile_bytes;
+    }
+    *matrix = m;
+    *tile = item;
+}
+
+// Cuts a stage's items into `workers` contiguous ranges of about equal bytes: worker w takes the items whose first byte
+// lies in [w, w + 1) * total / workers.
+static void split_stage(md_layout *layout, uint32_t s) {
+    md_run *run = &layout->run[(size_t)s * layout->workers];
+    uint32_t items = layout->stage[s].items, matrix, tile, w = 0;
+    uint64_t total = 0, at = 0, bytes;
+    for (uint32_t i = 0; i < items; i++) {
+        md_layout_item(layout, s, i, &matrix, &tile, &bytes);
+        total += bytes;
+    }
+    for (uint32_t i = 0; i < items; i++) {
+        md_layout_item(layout, s, i, &matrix, &tile, &bytes);
+        // The middle of an item decides, so that ranges differ by at most one item.
+        while (w + 1 < layout->workers && (at + bytes / 2) * layout->workers >= total * (w + 1)) w++;
+        if (run[w].item_count == 0) run[w].first_item = i;
+        run[w].item_count++;
+        run[w].bytes += bytes;
+        at += bytes;
+    }
+}
+
+static void place_runs(md_layout *layout) {
+    uint64_t at = 0, total = 0;
+    size_t runs = (size_t)layout->plan->stage_count * layout->workers;
+    for (size_t i = 0; i < runs; i++) total += layout->run[i].bytes;
+    const uint64_t huge = 2u << 20;
+    uint64_t align = total / layout->workers >= 8 * huge ? huge : 4096;
+    for (uint32_t w = 0; w < layout->workers; w++) {
+        layout->worker_offset[w] = at;
+        for (uint32_t s = 0; s < layout->plan->stage_count; s++) {
+            md_run *run = &layout->run[(size_t)s * layout->workers + w];
+            run->offset = at;
+            at += run->bytes;
+        }
+        layout->worker_bytes[w] = at - layout->worker_offset[w];
+        at = md_round_up(at, align);
+    }
+    layout->arena_bytes = at;
+}
+
+md_status md_layout_build(const md_plan *plan, const md_tile_codec *codec, uint32_t workers, md_layout **out,
+                          md_error *err) {
+    *out = NULL;
+    if (workers < 1 || workers > MD_MAX_WORKERS)
+        return md_fail(err, MD_E_USAGE, "%u workers, expected 1 to %d", workers, MD_MAX_WORKERS);
+    md_layout *layout = calloc(1, sizeof *layout);
+    if (!layout) return md_fail(err, MD_E_MEMORY, "out of memory for the layout table");
+    layout->plan = plan;
+    layout->codec = codec;
+    layout->workers = workers;
+    layout->stage = calloc(plan->stage_count, sizeof *layout->stage);
+    layout->run = calloc((size_t)plan->stage_count * workers, sizeof *layout->run);
+    layout->worker_offset = calloc(workers, sizeof *layout->worker_offset);
+    layout->worker_bytes = calloc(workers, sizeof *layout->worker_bytes);
+    if (!layout->stage || !layout->run || !layout->worker_offset || !layout->worker_bytes) {
+        md_layout_free(layout);
+        return md_fail(err, MD_E_MEMORY, "out of memory for a layout table of %u stages and %u workers",
+                       plan->stage_count, workers);
+    }
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        stage_layout(layout, &plan->stage[s], &layout->stage[s]);
+        split_stage(layout, s);
+    }
+    place_runs(layout);
+    *out = layout;
+    return MD_OK;
+}
+
+void md_layout_free(md_layout *layout) {
+    if (!layout) return;
+    free(layout->stage);
+    free(layout->run);
+    free(layout->worker_offset);
+    free(layout->worker_bytes);
+    free(layout);
+}

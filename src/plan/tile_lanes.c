@@ -1,0 +1,204 @@
+// Tile codec "lanes" (see pack.h): lanes are rows, so that a kernel needs no horizontal sums.
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/checked.h"
+#include "model/quant.h"
+#include "plan/pack.h"
+
+enum { UNQUANTIZED_CHUNK = 64, MAX_GROUP = 128 };
+
+static md_cell cell_of(const md_matrix *matrix) {
+    if (matrix->bits) return matrix->bits <= 4 ? MD_CELL_Q4 : MD_CELL_Q8;
+    switch (matrix->weight.dtype) {
+    case MD_DTYPE_BF16: return MD_CELL_BF16;
+    case MD_DTYPE_F16: return MD_CELL_F16;
+    default: return MD_CELL_F32;
+    }
+}
+
+static uint32_t unquantized_size(md_cell cell) { return cell == MD_CELL_F32 ? 4 : 2; }
+
+static void lanes_shape(const md_matrix *matrix, md_tile_shape *out) {
+    *out = (md_tile_shape){.cell = cell_of(matrix), .cols = matrix->cols};
+    if (matrix->bits) {
+        out->wide_scales = matrix->scales.dtype != MD_DTYPE_BF16;
+        out->group = matrix->group;
+        uint32_t scale_bytes = 2u * MD_TILE_ROWS * (out->wide_scales ? 4 : 2);
+        out->chunk_bytes = scale_bytes + MD_TILE_ROWS * out->group / (out->cell == MD_CELL_Q4 ? 2 : 1);
+    } else {
+        out->group = UNQUANTIZED_CHUNK;
+        out->chunk_bytes = MD_TILE_ROWS * out->group * unquantized_size(out->cell);
+    }
+    out->chunks = (uint32_t)md_ceil_div(out->cols, out->group);
+    out->tile_bytes = out->chunks * out->chunk_bytes;
+}
+
+static uint32_t load_u32(const uint8_t *at) {
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+// Nibbles 0..7 to the order 0,2,4,6,1,3,5,7: three exchanges of neighbouring bit fields.
+static uint32_t nibbles_split(uint32_t v) {
+    uint32_t t = (v ^ (v >> 4)) & 0x00f000f0u;
+    v ^= t ^ (t << 4); // 0 2 1 3 4 6 5 7
+    t = (v ^ (v >> 8)) & 0x0000ff00u;
+    return v ^ t ^ (t << 8);
+}
+
+static uint32_t nibbles_join(uint32_t v) {
+    uint32_t t = (v ^ (v >> 8)) & 0x0000ff00u;
+    v ^= t ^ (t << 8);
+    t = (v ^ (v >> 4)) & 0x00f000f0u;
+    return v ^ t ^ (t << 4);
+}
+
+static float scale_value(const md_tensor *tensor, const uint8_t *row, uint32_t index) {
+    if (tensor->dtype == MD_DTYPE_F32) return md_f32_from_bits(load_u32(row + 4u * index));
+    uint16_t half;
+    memcpy(&half, row + 2u * index, sizeof half);
+    return md_f16_to_f32(half);
+}
+
+// One lane's scales (or biases) into every chunk, at byte `at` of the chunk.
+static void pack_scales(const md_tile_shape *shape, const md_tensor *tensor, const uint8_t *row, uint32_t lane,
+                        uint8_t *at) {
+    for (uint32_t c = 0; c < shape->chunks; c++, at += shape->chunk_bytes) {
+        if (shape->wide_scales) {
+            float value = scale_value(tensor, row, c);
+            memcpy(at + 4u * lane, &value, 4);
+        } else {
+            memcpy(at + 2u * lane, row + 2u * c, 2);
+        }
+    }
+}
+
+static void unpack_scales(const md_tile_shape *shape, const md_tensor *tensor, const uint8_t *at, uint32_t lane,
+                          uint8_t *row) {
+    for (uint32_t c = 0; c < shape->chunks; c++, at += shape->chunk_bytes) {
+        if (!shape->wide_scales) {
+            memcpy(row + 2u * c, at + 2u * lane, 2);
+        } else if (tensor->dtype == MD_DTYPE_F32) {
+            memcpy(row + 4u * c, at + 4u * lane, 4);
+        } else {
+            uint16_t half = md_f16_from_f32(md_f32_from_bits(load_u32(at + 4u * lane)));
+            memcpy(row + 2u * c, &half, 2);
+        }
+    }
+}
+
+// One lane's codes of a chunk, as stored by MLX, to the 4-bit cells.
+static void pack_q4(const md_tile_shape *shape, uint32_t bits, const uint8_t *row, uint32_t lane, uint8_t *codes) {
+    uint8_t cells[MAX_GROUP / 2], bytes[MAX_GROUP];
+    const uint8_t *words = row;
+    if (bits != 4) { // widen 2- and 3-bit codes to nibbles
+        md_codes_unpack(row, bits, shape->group, bytes);
+        md_codes_pack(bytes, 4, shape->group, cells);
+        words = cells;
+    }
+    for (uint32_t v = 0; v < shape->group / 8; v++) {
+        uint32_t word = nibbles_split(load_u32(words + 4 * v));
+        memcpy(codes + 64 * v + 4 * lane, &word, 4);
+    }
+}
+
+static void unpack_q4(const md_tile_shape *shape, uint32_t bits, const uint8_t *codes, uint32_t lane, uint8_t *row) {
+    uint8_t cells[MAX_GROUP / 2], bytes[MAX_GROUP];
+    uint8_t *words = bits == 4 ? row : cells;
+    for (uint32_t v = 0; v < shape->group / 8; v++) {
+        uint32_t word = nibbles_join(load_u32(codes + 64 * v + 4 * lane));
+        memcpy(words + 4 * v, &word, 4);
+    }
+    if (bits != 4) {
+        md_codes_unpack(cells, 4, shape->group, bytes);
+        md_codes_pack(bytes, bits, shape->group, row);
+    }
+}
+
+static void pack_q8(const md_tile_shape *shape, uint32_t bits, const uint8_t *row, uint32_t lane, uint8_t *codes) {
+    uint8_t bytes[MAX_GROUP];
+    if (bits != 8) {
+        md_codes_unpack(row, bits, shape->group, bytes);
+        row = bytes;
+    }
+    for (uint32_t p = 0; p < shape->group / 2; p++) memcpy(codes + 32 * p + 2 * lane, row + 2 * p, 2);
+}
+
+static void unpack_q8(const md_tile_shape *shape, uint32_t bits, const uint8_t *codes, uint32_t lane, uint8_t *row) {
+    uint8_t bytes[MAX_GROUP];
+    uint8_t *to = bits == 8 ? row : bytes;
+    for (uint32_t p = 0; p < shape->group / 2; p++) memcpy(to + 2 * p, codes + 32 * p + 2 * lane, 2);
+    if (bits != 8) md_codes_pack(bytes, bits, shape->group, row);
+}
+
+static void pack_quantized_lane(const md_tile_shape *shape, const md_tile_rows *rows, uint32_t lane, uint8_t *tile) {
+    const md_matrix *matrix = rows->matrix;
+    uint32_t scale_bytes = MD_TILE_ROWS * (shape->wide_scales ? 4u : 2u);
+    pack_scales(shape, &matrix->scales, rows->scales[lane], lane, tile);
+    pack_scales(shape, &matrix->biases, rows->biases[lane], lane, tile + scale_bytes);
+    uint32_t chunk_row_bytes = shape->group * matrix->bits / 8;
+    for (uint32_t c = 0; c < shape->chunks; c++) {
+        uint8_t *codes = tile + (size_t)c * shape->chunk_bytes + 2 * scale_bytes;
+        const uint8_t *row = rows->weight[lane] + (size_t)c * chunk_row_bytes;
+        if (shape->cell == MD_CELL_Q4)
+            pack_q4(shape, matrix->bits, row, lane, codes);
+        else
+            pack_q8(shape, matrix->bits, row, lane, codes);
+    }
+}
+
+static void unpack_quantized_lane(const md_tile_shape *shape, const uint8_t *tile, const md_tile_rows_out *rows,
+                                  uint32_t lane) {
+    const md_matrix *matrix = rows->matrix;
+    uint32_t scale_bytes = MD_TILE_ROWS * (shape->wide_scales ? 4u : 2u);
+    unpack_scales(shape, &matrix->scales, tile, lane, rows->scales[lane]);
+    unpack_scales(shape, &matrix->biases, tile + scale_bytes, lane, rows->biases[lane]);
+    uint32_t chunk_row_bytes = shape->group * matrix->bits / 8;
+    for (uint32_t c = 0; c < shape->chunks; c++) {
+        const uint8_t *codes = tile + (size_t)c * shape->chunk_bytes + 2 * scale_bytes;
+        uint8_t *row = rows->weight[lane] + (size_t)c * chunk_row_bytes;
+        if (shape->cell == MD_CELL_Q4)
+            unpack_q4(shape, matrix->bits, codes, lane, row);
+        else
+            unpack_q8(shape, matrix->bits, codes, lane, row);
+    }
+}
+
+static void lanes_pack(const md_tile_shape *shape, const md_tile_rows *rows, uint8_t *tile) {
+    for (uint32_t lane = 0; lane < MD_TILE_ROWS; lane++)
+        if (!rows->weight[lane]) {
+            memset(tile, 0, shape->tile_bytes); // absent lanes hold zeros
+            break;
+        }
+    uint32_t size = unquantized_size(shape->cell);
+    if (!rows->matrix->bits && shape->cols % shape->group) memset(tile, 0, shape->tile_bytes);
+    for (uint32_t lane = 0; lane < MD_TILE_ROWS; lane++) {
+        if (!rows->weight[lane]) continue;
+        if (rows->matrix->bits) {
+            pack_quantized_lane(shape, rows, lane, tile);
+        } else {
+            for (uint32_t k = 0; k < shape->cols; k++)
+                memcpy(tile + ((size_t)(k / 2) * MD_TILE_ROWS * 2 + 2 * lane + k % 2) * size,
+                       rows->weight[lane] + (size_t)k * size, size);
+        }
+    }
+}
+
+static void lanes_unpack(const md_tile_shape *shape, const uint8_t *tile, const md_tile_rows_out *rows) {
+    uint32_t size = unquantized_size(shape->cell);
+    for (uint32_t lane = 0; lane < MD_TILE_ROWS; lane++) {
+        if (!rows->weight[lane]) continue;
+        if (rows->matrix->bits) {
+            unpack_quantized_lane(shape, tile, rows, lane);
+        } else {
+            for (uint32_t k = 0; k < shape->cols; k++)
+                memcpy(rows->weight[lane] + (size_t)k * size,
+                       tile + ((size_t)(k / 2) * MD_TILE_ROWS * 2 + 2 * lane + k % 2) * size, size);
+        }
+    }
+}
+
+const md_tile_codec md_codec_lanes = {
+    .name = "lanes", .shape = lanes_shape, .pack = lanes_pack, .unpack = lanes_unpack};

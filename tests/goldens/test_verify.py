@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""`megadecode verify` against MLX's own logits: every engine and thread count passes the gates, with one digest."""
+import json
+import subprocess
+import sys
+
+PROGRAM = sys.argv[1]
+MODEL = "models/fairytales"
+GOLDENS = "tests/goldens/data"
+KEYS = {"steps", "agree", "legal_flips", "kl_mean", "kl_max", "max_abs_diff", "nan", "deterministic", "digest", "pass"}
+CASES = [  # golden, kv, steps, most mean KL
+    ("greedy-bf16-kv", "none", 100, 5e-4),
+    ("text-bf16-kv", "none", 193, 5e-4),
+    ("greedy-quantized-kv", "snapshot", 100, 6e-3),
+    ("text-quantized-kv", "snapshot", 193, 6e-3),
+]
+ENGINES = [("reference", 1), ("ops", 1), ("ops", 2), ("resident", 1), ("resident", 2), ("resident", 4)]
+failures = 0
+
+
+def check(condition, text):
+    global failures
+    if not condition:
+        failures += 1
+        print(f"FAILED: {text}")
+
+
+def verify(golden, kv, engine, threads):
+    command = [PROGRAM, "verify", "-m", MODEL, "--golden", f"{GOLDENS}/{golden}.json", "--kv", kv, "--engine", engine,
+               "-t", str(threads), "--device", "cpu", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    try:
+        return done.returncode, json.loads(done.stdout)
+    except ValueError:
+        print(done.stdout, done.stderr)
+        return done.returncode, {}
+
+
+for golden, kv, steps, most_kl in CASES:
+    digests = {}
+    for engine, threads in ENGINES:
+        name = f"{golden} {engine} {threads} threads"
+        code, found = verify(golden, kv, engine, threads)
+        check(code == 0, f"{name}: exit {code}")
+        check(KEYS <= set(found), f"{name}: keys {sorted(found)}")
+        if not KEYS <= set(found):
+            continue
+        check(found["steps"] == steps, f"{name}: {found['steps']} steps")
+        check(found["agree"] + found["legal_flips"] >= 0.98 * steps, f"{name}: {found['agree']} agree")
+        check(found["kl_mean"] <= most_kl, f"{name}: KL {found['kl_mean']}")
+        check(found["nan"] == 0 and found["deterministic"] and found["pass"], f"{name}: {found}")
+        digests.setdefault(found["digest"], []).append(name)
+    check(len(digests) == 1, f"{golden}: {len(digests)} digests: {digests}")
+    print(f"{golden}: {len(ENGINES)} engines, digest {list(digests)[0] if digests else '-'}, "
+          f"{found.get('agree')} agree, {found.get('legal_flips')} legal, KL {found.get('kl_mean', 0):.3g}")
+
+# A golden of another model, and a wrong file, are refused with the field's name.
+done = subprocess.run([PROGRAM, "verify", "-m", MODEL, "--golden", f"{MODEL}/config.json", "--json"],
+                      capture_output=True, text=True, timeout=60)
+check(done.returncode == 1 and "prefill_ids" in done.stderr + done.stdout, f"wrong golden: {done}")
+
+print(f"{'FAILED' if failures else 'ok'}: {failures} failures")
+sys.exit(1 if failures else 0)
