@@ -8,7 +8,7 @@
 #include "chat/jinja/parse.h"
 #include "chat/jinja/run.h"
 
-enum { MAX_SOURCE = 1 << 20 };
+enum { MAX_SOURCE = 1 << 18 }; // published templates have up to some 30 KB; parsing this much takes some 25 ms
 
 struct md_chat_template {
     md_jtemplate tree;
