@@ -13,6 +13,14 @@ static const json_t *member(const json_t *object, const char *key) {
     return json_is_null(value) ? NULL : value;
 }
 
+// The path of a member, for messages ("messages[2].tool_calls[0]"); paths are short, and cut at the buffer's end.
+MD_PRINTF(2, 3) static void set_path(char out[PATH_MAX_BYTES], const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(out, PATH_MAX_BYTES, fmt, ap);
+    va_end(ap);
+}
+
 static md_status wrong_type(md_error *err, const char *path, const char *expected, const json_t *found) {
     return md_fail(err, MD_E_USAGE, "%s: expected %s, found %s", path, expected, md_json_type_name(found));
 }
@@ -45,7 +53,7 @@ static md_status join_parts(const json_t *parts, const char *path, json_t **out,
     md_buf all;
     md_buf_init(&all, SIZE_MAX / 4); // the request's own size bounds it
     json_array_foreach((json_t *)(uintptr_t)parts, i, part) {
-        snprintf(part_path, sizeof part_path, "%s[%zu]", path, i);
+        set_path(part_path, "%s[%zu]", path, i);
         status = add_part(part, part_path, &all, err);
         if (status != MD_OK) break;
     }
@@ -57,7 +65,7 @@ static md_status join_parts(const json_t *parts, const char *path, json_t **out,
 static md_status check_content(json_t *message, const char *path, bool may_lack, md_error *err) {
     char at[PATH_MAX_BYTES];
     const json_t *content = json_object_get(message, "content");
-    snprintf(at, sizeof at, "%s.content", path);
+    set_path(at, "%s.content", path);
     if (json_is_string(content)) return MD_OK;
     json_t *text = NULL;
     if (json_is_array(content))
@@ -101,7 +109,7 @@ static md_status check_tool_call(json_t *call, const char *path, md_error *err) 
         return md_fail(err, MD_E_USAGE, "%s.type: expected 'function'", path);
     if (!type) MD_TRY(set_new(call, "type", json_string("function"), err));
     if (id && !json_is_string(id)) return md_fail(err, MD_E_USAGE, "%s.id: expected a string", path);
-    snprintf(at, sizeof at, "%s.function", path);
+    set_path(at, "%s.function", path);
     if (!json_is_object(function)) return wrong_type(err, at, "an object", function);
     if (!json_is_string(json_object_get(function, "name")))
         return md_fail(err, MD_E_USAGE, "%s.name: expected a string, found %s", at,
@@ -118,11 +126,11 @@ static md_status check_tool_calls(json_t *message, const char *path, bool assist
         json_object_del(message, "tool_calls"); // templates ask whether the member is there
         return MD_OK;
     }
-    snprintf(at, sizeof at, "%s.tool_calls", path);
+    set_path(at, "%s.tool_calls", path);
     if (!json_is_array(calls)) return wrong_type(err, at, "an array", calls);
     if (!assistant) return md_fail(err, MD_E_USAGE, "%s: only an assistant's message has tool calls", at);
     json_array_foreach(calls, i, call) {
-        snprintf(at, sizeof at, "%s.tool_calls[%zu]", path, i);
+        set_path(at, "%s.tool_calls[%zu]", path, i);
         MD_TRY(check_tool_call(call, at, err));
     }
     *has_calls = true;
@@ -183,7 +191,7 @@ md_status md_chat_messages_check(const json_t *messages, bool keep_developer, js
     json_t *copy = json_deep_copy(messages);
     if (!copy) return out_of_memory(err);
     json_array_foreach(copy, i, message) {
-        snprintf(path, sizeof path, "messages[%zu]", i);
+        set_path(path, "messages[%zu]", i);
         md_status status = check_message(message, path, keep_developer, err);
         if (status == MD_OK) continue;
         json_decref(copy);
@@ -209,7 +217,7 @@ static md_status check_tool(const json_t *tool, const char *path, md_error *err)
     if (strcmp(json_string_value(type), "function") != 0)
         return md_fail(err, MD_E_UNSUPPORTED, "%s.type: '%.40s' is not supported, only 'function' is", path,
                        json_string_value(type));
-    snprintf(at, sizeof at, "%s.function", path);
+    set_path(at, "%s.function", path);
     if (!json_is_object(function)) return wrong_type(err, at, "an object", function);
     const json_t *name = json_object_get(function, "name");
     if (!json_is_string(name))
@@ -234,7 +242,7 @@ md_status md_chat_tools_check(const json_t *tools, json_t **out, md_error *err) 
     size_t n = json_array_size(tools);
     if (n > MAX_TOOLS) return md_fail(err, MD_E_USAGE, "tools: %zu tools, at most %d are taken", n, MAX_TOOLS);
     for (size_t i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "tools[%zu]", i);
+        set_path(path, "tools[%zu]", i);
         MD_TRY(check_tool(json_array_get(tools, i), path, err));
         const json_t *name = json_object_get(json_object_get(json_array_get(tools, i), "function"), "name");
         const json_t *first = md_chat_tool_find(tools, json_string_value(name), json_string_length(name));

@@ -92,10 +92,14 @@ static md_tc_result emit_object(md_toolcall_parser *p) {
 // The closing mark. It may be missing where the answer ends, and LLAMA3 has none.
 static md_tc_result close_call(md_toolcall_parser *p, size_t pos) {
     static const char mark[] = "</tool_call>";
-    p->pos = pos;
-    if (p->style == MD_TOOLCALL_LLAMA3) return MD_TC_DONE;
+    if (p->style == MD_TOOLCALL_LLAMA3) {
+        p->pos = pos;
+        return MD_TC_DONE;
+    }
     size_t at = md_tc_skip_space(p, pos);
     md_tc_result result = md_tc_match(p, at, mark);
+    if (result == MD_TC_MORE) return result; // p->pos stays: the end of the object is looked for again
+    p->pos = pos;
     if (result == MD_TC_OK) {
         p->pos = at + sizeof mark - 1;
         return MD_TC_DONE;
