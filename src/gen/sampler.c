@@ -55,7 +55,7 @@ static md_status check_params(const md_sampling *p, uint32_t vocab, md_error *er
     return MD_OK;
 }
 
-static bool has_penalties(const md_sampling *p) {
+bool md_sampler_penalises(const md_sampling *p) {
     bool repetition = p->repetition_penalty != 0 && p->repetition_penalty != 1;
     return repetition || p->presence_penalty != 0 || p->frequency_penalty != 0;
 }
@@ -73,7 +73,7 @@ md_status md_sampler_open(const md_sampling *sampling, uint32_t vocab, uint32_t 
         free(sampler);
         return status;
     }
-    bool penalties = has_penalties(sampling), failed = false;
+    bool penalties = md_sampler_penalises(sampling), failed = false;
     if (penalties || sampling->bias_count || sampling->adjust)
         failed |= !(sampler->adjusted = malloc(vocab * sizeof *sampler->adjusted));
     if (sampling->temperature > 0) failed |= !(sampler->buckets = malloc(MD_RANKING_VALUES * sizeof *sampler->buckets));

@@ -6,7 +6,7 @@
 
 #include "gen/sampler.h"
 #include "gen/stop.h"
-#include "session/session.h"
+#include "session/generation.h"
 #include "text/detok.h"
 
 enum { MAX_TEXT = 1 << 26 }; // bytes of one piece, and of what is held back: far beyond what one token can stand for
@@ -177,15 +177,11 @@ static md_finish limit_reached(const md_generation *g) {
     return g->session->position >= g->session->context ? MD_FINISH_CONTEXT : MD_FINISH_NONE;
 }
 
-md_status md_generation_next(md_generation *g, md_piece *piece, md_error *err) {
-    const float *logits = md_session_logits(g->session);
-    if (g->finish) return md_fail(err, MD_E_USAGE, "generation: it has ended (%s)", md_finish_name(g->finish));
-    if (!logits) return md_fail(err, MD_E_USAGE, "generation: the session has no logits after its last token");
-    uint32_t id = 0;
+// Takes a chosen token into the answer.
+static md_status take(md_generation *g, uint32_t id, const float *logits, md_piece *piece, md_error *err) {
     int stop_index = -1;
     md_buf_clear(&g->text);
     drop_taken(g);
-    MD_TRY(md_sampler_next(g->sampler, logits, &id, err));
     MD_TRY(enqueue(g, id, logits, err));
     g->count++;
     if (!g->params.ignore_eos && md_model_is_eos(g->session->model, id)) {
@@ -201,6 +197,25 @@ md_status md_generation_next(md_generation *g, md_piece *piece, md_error *err) {
     if (g->finish && stop_index < 0) MD_TRY(end_text(g, &stop_index, err));
     make_piece(g, id, stop_index, piece);
     return MD_OK;
+}
+
+md_status md_generation_next(md_generation *g, md_piece *piece, md_error *err) {
+    const float *logits = md_session_logits(g->session);
+    uint32_t id = 0;
+    if (g->finish) return md_fail(err, MD_E_USAGE, "generation: it has ended (%s)", md_finish_name(g->finish));
+    if (!logits) return md_fail(err, MD_E_USAGE, "generation: the session has no logits after its last token");
+    MD_TRY(md_sampler_next(g->sampler, logits, &id, err));
+    return take(g, id, logits, piece, err);
+}
+
+bool md_generation_is_argmax(const md_generation *g) {
+    const md_sampling *s = &g->params.sampling;
+    bool logprobs = g->params.logprobs || g->params.top_logprobs;
+    return s->temperature == 0 && !s->bias_count && !s->adjust && !md_sampler_penalises(s) && !logprobs;
+}
+
+md_status md_generation_take_argmax(md_generation *g, uint32_t id, md_piece *piece, md_error *err) {
+    return take(g, id, NULL, piece, err);
 }
 
 md_status md_generation_cancel(md_generation *g, md_piece *piece, md_error *err) {

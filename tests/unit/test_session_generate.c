@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "md_test.h"
+#include "session/model.h"
 
 static const char model_dir[] = "models/fairytales";
 static md_model *model;
@@ -460,6 +461,78 @@ static void test_eight_together(void **state) {
     }
 }
 
+// ---- engines that decode many tokens in one call ---------------------------------------------------------------
+
+static int bursts; // calls of step_burst
+
+// md_engine_ops.burst by steps, at most 5 tokens a call.
+static md_status step_burst(md_engine *engine, md_burst *request, md_error *err) {
+    float *logits = malloc(vocab * sizeof *logits);
+    md_status status = MD_OK;
+    bool go_on = true;
+    bursts++;
+    request->last = request->token;
+    for (request->produced = 0; go_on && request->produced < request->max_tokens && request->produced < 5;) {
+        md_column column = {request->kv, request->position + request->produced, request->last, logits};
+        status = engine->ops->step(engine, &column, 1, err);
+        if (status != MD_OK) break;
+        uint32_t best = 0;
+        for (uint32_t i = 1; i < vocab; i++)
+            if (logits[i] > logits[best]) best = i;
+        request->last = best;
+        request->produced++;
+        go_on = request->on_token(request->user, best);
+        for (uint32_t i = 0; i < request->stop_count; i++) go_on &= best != request->stop[i];
+    }
+    free(logits);
+    return status;
+}
+
+// The same answers, pieces and positions with bursts as with steps, whatever ends them.
+static void test_bursts(void **state) {
+    (void)state;
+    const md_engine_ops *plain = model->engine->ops;
+    md_engine_ops bursting = *plain;
+    bursting.burst = step_burst;
+    const char *stop[] = {"little girl"}, *names[] = {"girl named Lily. Sh"};
+    const md_generation_params params[] = {{.max_tokens = 23},
+                                           {.max_tokens = 1},
+                                           {.max_tokens = 60, .stop = stop, .stop_count = 1},
+                                           {.max_tokens = 60, .stop = names, .stop_count = 1},
+                                           {.max_tokens = 0},
+                                           {.max_tokens = 20, .logprobs = true},
+                                           {.max_tokens = 20, .sampling = {.temperature = 1, .seed = 4}}};
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++) {
+        for (size_t cancel = 0; cancel < 9; cancel += 4) {
+            answer a = {.cancel_after = cancel}, b = {.cancel_after = cancel};
+            md_session *s = new_session(40, NULL), *t = new_session(40, NULL);
+            md_result of_a = generate(s, &params[i], &a);
+            model->engine->ops = &bursting;
+            bursts = 0;
+            md_result of_b = generate(t, &params[i], &b);
+            model->engine->ops = plain;
+            assert_int_equal(bursts > 0, i < 5 && params[i].max_tokens != 1);
+            assert_int_equal(of_a.finish, of_b.finish);
+            assert_int_equal(of_a.stop_index, of_b.stop_index);
+            assert_memory_equal(a.ids, b.ids, sizeof a.ids);
+            assert_int_equal(a.pieces, b.pieces);
+            assert_string_equal(md_buf_str(&a.text), md_buf_str(&b.text));
+            assert_int_equal(md_session_position(s), md_session_position(t));
+            assert_memory_equal(md_session_tokens(s), md_session_tokens(t), md_session_position(s) * 4);
+            // And the sessions go on alike.
+            OK(md_session_rewind(s, md_session_position(s) - 1, &err));
+            OK(md_session_rewind(t, md_session_position(t) - 1, &err));
+            OK(md_session_feed(s, prompt, 1, &err));
+            OK(md_session_feed(t, prompt, 1, &err));
+            assert_memory_equal(md_session_logits(s), md_session_logits(t), vocab * sizeof(float));
+            md_session_close(s);
+            md_session_close(t);
+            md_buf_free(&a.text);
+            md_buf_free(&b.text);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy_is_mlx),   cmocka_unit_test(test_stop_strings),
@@ -467,6 +540,7 @@ int main(void) {
         cmocka_unit_test(test_limits),          cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_refused),         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_logprobs),        cmocka_unit_test(test_eight_together),
+        cmocka_unit_test(test_bursts),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
