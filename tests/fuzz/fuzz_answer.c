@@ -8,6 +8,7 @@
 #include "chat/reasoning.h"
 #include "chat/toolcall.h"
 #include "fuzz/fuzz.h"
+#include "text/utf8.h"
 
 typedef struct log {
     md_buf all, content, args;
@@ -74,7 +75,7 @@ static void split(bool opened, const char *text, size_t n, size_t piece, md_buf 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
     const char *text = (const char *)data + 2;
-    size_t n = size - 2, piece = data[1] % 16 + 1;
+    size_t n = md_utf8_valid_prefix(text, size - 2), piece = data[1] % 16 + 1; // a detokenizer gives valid text
     md_toolcall_style style = (md_toolcall_style)(data[0] % 4);
     log whole, cut;
     parse(style, text, n, n ? n : 1, &whole);
