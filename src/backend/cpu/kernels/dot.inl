@@ -175,7 +175,7 @@ MD_INLINE float act_element(const void *x, size_t p, int odd, size_t stride, siz
     return md_f32_from_bits(odd ? pair & 0xffff0000u : pair << 16);
 }
 
-MD_INLINE void sum_columns(const void *x, const uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
+static void sum_columns(const void *x, const uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
     for (uint32_t g = 0; g < cols / group; g++) {
         float a0[MD_ACT_BLOCK] = {0}, a1[MD_ACT_BLOCK] = {0};
         for (size_t p = (size_t)g * group / 2; p < (size_t)(g + 1) * group / 2; p += 2) {
@@ -190,11 +190,51 @@ MD_INLINE void sum_columns(const void *x, const uint32_t columns, uint32_t cols,
     }
 }
 
+#ifdef VEC_BF16_DOT
+// 16 pairs as floats, odd elements added first: fma(1, x, a) is a + x.
+MD_INLINE vf sum_pairs(vf acc, __m512i pairs) {
+    acc = v_add(acc, _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u))));
+    return v_add(acc, _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
+}
+
+// 8 columns: pairs p and p + 1 lie side by side, so lanes 0..7 are the chains a0 and lanes 8..15 the chains a1.
+static void sums_of_eight(const uint32_t *x, uint32_t cols, uint32_t group, float *sums) {
+    for (uint32_t g = 0; g < cols / group; g++, sums += 8) {
+        vf acc = v_set1(0.0f);
+        for (uint32_t p = 0; p < group / 2; p += 2, x += 16) acc = sum_pairs(acc, _mm512_loadu_si512(x));
+        _mm256_storeu_ps(sums, _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps(acc, 1)));
+    }
+}
+
+// One column, 8 groups at a time: lanes 2i and 2i + 1 are the chains a0 and a1 of group i.
+static uint32_t sums_of_one(const uint32_t *x, uint32_t groups, uint32_t group, float *sums) {
+    const __m512i stride = _mm512_set1_epi64(group / 4); // 8-byte steps from group to group
+    const __m512i index = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), stride);
+    uint32_t g = 0;
+    for (; g + 8 <= groups; g += 8) {
+        const uint32_t *from = x + (size_t)g * (group / 2);
+        vf acc = v_set1(0.0f);
+        for (uint32_t p = 0; p < group / 2; p += 2) acc = sum_pairs(acc, _mm512_i64gather_epi64(index, from + p, 8));
+        float lane[16];
+        v_store(lane, acc);
+        for (int i = 0; i < 8; i++) sums[g + (uint32_t)i] = lane[2 * i] + lane[2 * i + 1];
+    }
+    return g;
+}
+#endif
+
 static void act_sums(const void *x, uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
-    if (columns == 1)
-        sum_columns(x, 1, cols, group, sums);
-    else if (columns == 8)
-        sum_columns(x, 8, cols, group, sums);
-    else
-        sum_columns(x, columns, cols, group, sums);
+#ifdef VEC_BF16_DOT
+    if (columns == 8) {
+        sums_of_eight(x, cols, group, sums);
+        return;
+    }
+    if (columns == 1) {
+        uint32_t done = sums_of_one(x, cols / group, group, sums);
+        x = (const uint32_t *)x + (size_t)done * (group / 2);
+        cols -= done * group;
+        sums += done;
+    }
+#endif
+    sum_columns(x, columns, cols, group, sums);
 }
