@@ -42,8 +42,8 @@ void md_sincosf(float angle, float *sine, float *cosine) {
     }
 }
 
-// ln(x) for x > 0: x = m * 2^e with m in [0.7, 1.42), then 2 artanh((m-1)/(m+1)) as a series.
-static double log_own(double x) {
+// x = m * 2^e with m in [0.7, 1.42), then 2 artanh((m-1)/(m+1)) as a series.
+double md_ln(double x) {
     int e;
     double m = frexp(x, &e);
     if (m < 0.70710678118654752440) {
@@ -55,11 +55,12 @@ static double log_own(double x) {
     return 2 * t * sum + e * 0.69314718055994530942;
 }
 
-double md_pow_neg(double base, double num, double den) {
-    double x = -log_own(base) * (num / den);
+double md_exp(double x) {
     double n = rint(x * 1.44269504088896340736);
     double r = (x - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33; // ln 2 in two parts
     double p = 1;
     for (int k = 18; k >= 1; k--) p = 1 + p * r / k;
     return ldexp(p, (int)n);
 }
+
+double md_pow_neg(double base, double num, double den) { return md_exp(-md_ln(base) * (num / den)); }

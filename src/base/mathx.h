@@ -45,6 +45,10 @@ static inline float md_expf(float x) {
 // sin and cos of an fp32 angle, |angle| < 2^24, computed in double and rounded once.
 void md_sincosf(float angle, float *sine, float *cosine);
 
+// e^x in double, |x| <= 700, and ln(x), x > 0 (relative error below 1e-14): for log-probabilities and sampling.
+double md_exp(double x);
+double md_ln(double x);
+
 // base^(-num/den) for RoPE, base > 0, in double (relative error below 1e-14).
 double md_pow_neg(double base, double num, double den);
 

@@ -108,9 +108,12 @@ static uint32_t bf16_steps(uint16_t a, uint16_t b) {
     return (uint32_t)abs(x - y);
 }
 
-static double kl_divergence(const uint16_t *expected, double expected_max, const float *found, double found_max,
-                            uint32_t vocab) {
-    double expected_sum = 0, found_sum = 0, kl = 0;
+double md_kl_divergence(const uint16_t *expected, const float *found, uint32_t vocab) {
+    double expected_max = -INFINITY, found_max = -INFINITY, expected_sum = 0, found_sum = 0, kl = 0;
+    for (uint32_t v = 0; v < vocab; v++) {
+        expected_max = fmax(expected_max, md_bf16_to_f32(expected[v]));
+        found_max = fmax(found_max, found[v]);
+    }
     for (uint32_t v = 0; v < vocab; v++) {
         expected_sum += exp((double)md_bf16_to_f32(expected[v]) - expected_max);
         found_sum += exp((double)found[v] - found_max);
@@ -141,7 +144,7 @@ void md_score_row(md_score *score, const uint16_t *expected, const float *found,
         score->agree++;
     else if (bf16_steps(expected[theirs], expected[ours]) <= LEGAL_STEPS)
         score->legal_flips++;
-    double kl = kl_divergence(expected, md_bf16_to_f32(expected[theirs]), found, found[ours], vocab);
+    double kl = md_kl_divergence(expected, found, vocab);
     score->kl_sum += kl;
     score->kl_max = fmax(score->kl_max, kl);
 }

@@ -34,4 +34,7 @@ md_status md_score_begin(md_score *score, md_error *err);
 void md_score_row(md_score *score, const uint16_t *expected, const float *found, uint32_t vocab);
 void md_score_end(md_score *score); // fills digest
 
+// KL(expected || found) in nats; rows of `vocab` logits without NaN.
+double md_kl_divergence(const uint16_t *expected, const float *found, uint32_t vocab);
+
 #endif

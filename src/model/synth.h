@@ -12,22 +12,10 @@
 #ifndef MD_MODEL_SYNTH_H
 #define MD_MODEL_SYNTH_H
 
-#include <stdint.h>
-
 #include "base/status.h"
 
-typedef struct md_synth_options {
-    uint64_t seed; // the same seed and config give the same bytes
-    uint32_t bits; // of every quantized matrix; 0: as the config says. A config without quantization gets it then.
-    void (*progress)(void *context, uint64_t done, uint64_t total); // bytes of weights; NULL: none
-    void *progress_context;
-} md_synth_options;
-
-// Streams into a temporary folder beside `out_dir` and renames it: whole or not at all, little memory. `out_dir` must
-// not exist or be an empty folder. What was written has been opened by md_snapshot_open.
-md_status md_synth_write(const char *config_path, const char *out_dir, const md_synth_options *options, md_error *err);
-
-// The parts of it that have files of their own. synth_weights.c:
+// md_synth_write itself is public (megadecode.h). It streams into a temporary folder beside `out_dir` and renames it;
+// what was written has been opened by md_snapshot_open. Its parts that have files of their own:
 struct md_config;
 md_status md_synth_weights(const struct md_config *config, const char *dir, const md_synth_options *options,
                            md_error *err);

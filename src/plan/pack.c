@@ -116,19 +116,22 @@ static md_status pack_walk(const md_layout *layout, uint32_t s, uint32_t m, cons
     return MD_OK;
 }
 
-md_status md_pack_worker(const md_layout *layout, uint32_t worker, uint8_t *arena, md_error *err) {
+md_status md_pack_stage(const md_layout *layout, uint32_t s, uint32_t worker, uint8_t *arena, md_error *err) {
     row_slab slab = {0};
     md_status status = MD_OK;
-    for (uint32_t s = 0; s < layout->plan->stage_count && status == MD_OK; s++) {
-        for (uint32_t m = 0; m < layout->plan->stage[s].matrix_count && status == MD_OK; m++) {
-            tile_walk walk = walk_of(layout, s, m, worker);
-            status = pack_walk(layout, s, m, &walk, &slab, arena, err);
-        }
+    for (uint32_t m = 0; m < layout->plan->stage[s].matrix_count && status == MD_OK; m++) {
+        tile_walk walk = walk_of(layout, s, m, worker);
+        status = pack_walk(layout, s, m, &walk, &slab, arena, err);
     }
     free(slab.weight);
     free(slab.scales);
     free(slab.biases);
     return status;
+}
+
+md_status md_pack_worker(const md_layout *layout, uint32_t worker, uint8_t *arena, md_error *err) {
+    for (uint32_t s = 0; s < layout->plan->stage_count; s++) MD_TRY(md_pack_stage(layout, s, worker, arena, err));
+    return MD_OK;
 }
 
 void md_unpack_matrix(const md_layout *layout, uint32_t s, uint32_t m, const uint8_t *arena, uint8_t *weight,

@@ -105,8 +105,9 @@ void md_layout_free(md_layout *layout);
 void md_layout_item(const md_layout *layout, uint32_t s, uint32_t item, uint32_t *matrix, uint32_t *tile,
                     uint64_t *bytes);
 
-// Packs worker w's whole run from the snapshot's files into arena + worker_offset[w] (memory of arena_bytes bytes,
-// 64-byte aligned). Reads by slabs of rows: little extra memory. Thread-safe for different workers.
+// Packs worker w's run of stage s (or of all stages) from the snapshot's files into arena + run->offset (memory of
+// arena_bytes bytes, 64-byte aligned). Reads by slabs of rows: little extra memory. Thread-safe for different workers.
+md_status md_pack_stage(const md_layout *layout, uint32_t s, uint32_t worker, uint8_t *arena, md_error *err);
 md_status md_pack_worker(const md_layout *layout, uint32_t worker, uint8_t *arena, md_error *err);
 
 // The inverse, for tests and for `verify`: reconstructs matrix `m` of stage `s` from the arena as the snapshot stores

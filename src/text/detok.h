@@ -15,7 +15,6 @@ typedef struct md_detok {
     const md_tokenizer *tokenizer; // borrowed
     bool skip_special;             // special tokens give nothing
     bool started;                  // a token has been put: rules for the first token no longer apply
-    bool run;                      // the bytes held come from a run of byte-fallback tokens
     uint8_t held_size;             // bytes of an incomplete character in `held`
     unsigned char held[4];
     size_t strip_left; // characters the decoder may still strip from the start of the text

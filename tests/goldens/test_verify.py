@@ -57,7 +57,7 @@ for golden, kv, steps, most_kl in CASES:
 # A golden of another model, and a wrong file, are refused with the field's name.
 done = subprocess.run([PROGRAM, "verify", "-m", MODEL, "--golden", f"{MODEL}/config.json", "--json"],
                       capture_output=True, text=True, timeout=60)
-check(done.returncode == 1 and "decode_ids" in done.stderr + done.stdout, f"wrong golden: {done}")
+check(done.returncode == 1 and "prefill_ids" in done.stderr + done.stdout, f"wrong golden: {done}")
 
 print(f"{'FAILED' if failures else 'ok'}: {failures} failures")
 sys.exit(1 if failures else 0)

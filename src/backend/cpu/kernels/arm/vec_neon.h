@@ -1,0 +1,118 @@
+// 16 lanes as four NEON registers. The list of operations is in kernels/body.inl.
+#ifndef MD_BACKEND_CPU_KERNELS_ARM_VEC_NEON_H
+#define MD_BACKEND_CPU_KERNELS_ARM_VEC_NEON_H
+
+#include <arm_neon.h>
+#include <stdint.h>
+
+#define MD_INLINE static inline __attribute__((always_inline))
+
+typedef float32x4x4_t vf;
+typedef uint32x4x4_t vcodes;
+typedef struct vpair {
+    vf even, odd;
+} vpair;
+
+#define VEC_UN(op, a) ((vf){{op((a).val[0]), op((a).val[1]), op((a).val[2]), op((a).val[3])}})
+#define VEC_BIN(op, a, b)                                                                                              \
+    ((vf){{op((a).val[0], (b).val[0]), op((a).val[1], (b).val[1]), op((a).val[2], (b).val[2]),                         \
+           op((a).val[3], (b).val[3])}})
+#define VEC_TRI(op, a, b, c)                                                                                           \
+    ((vf){{op((a).val[0], (b).val[0], (c).val[0]), op((a).val[1], (b).val[1], (c).val[1]),                             \
+           op((a).val[2], (b).val[2], (c).val[2]), op((a).val[3], (b).val[3], (c).val[3])}})
+
+MD_INLINE vf v_set1(float a) {
+    float32x4_t v = vdupq_n_f32(a);
+    return (vf){{v, v, v, v}};
+}
+MD_INLINE vf v_load(const float *p) {
+    return (vf){{vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)}};
+}
+MD_INLINE void v_store(float *p, vf a) {
+    for (int i = 0; i < 4; i++) vst1q_f32(p + 4 * i, a.val[i]);
+}
+MD_INLINE vf v_add(vf a, vf b) { return VEC_BIN(vaddq_f32, a, b); }
+MD_INLINE vf v_sub(vf a, vf b) { return VEC_BIN(vsubq_f32, a, b); }
+MD_INLINE vf v_mul(vf a, vf b) { return VEC_BIN(vmulq_f32, a, b); }
+MD_INLINE vf v_div(vf a, vf b) { return VEC_BIN(vdivq_f32, a, b); }
+MD_INLINE vf v_fma(vf a, vf b, vf c) { return VEC_TRI(vfmaq_f32, c, a, b); }
+MD_INLINE float32x4_t vec_max4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+MD_INLINE vf v_max(vf a, vf b) { return VEC_BIN(vec_max4, a, b); }
+MD_INLINE vf v_abs(vf a) { return VEC_UN(vabsq_f32, a); }
+MD_INLINE vf v_neg(vf a) { return VEC_UN(vnegq_f32, a); }
+MD_INLINE vf v_select_lt(vf a, vf b, vf yes, vf no) {
+    vf r;
+    for (int i = 0; i < 4; i++) r.val[i] = vbslq_f32(vcltq_f32(a.val[i], b.val[i]), yes.val[i], no.val[i]);
+    return r;
+}
+MD_INLINE float32x4_t vec_exp_scale4(float32x4_t p, float32x4_t t) {
+    return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(p), vshlq_n_u32(vreinterpretq_u32_f32(t), 23)));
+}
+MD_INLINE vf v_exp_scale(vf p, vf t) { return VEC_BIN(vec_exp_scale4, p, t); }
+
+// md_bf16_from_f32 with junk left in the lower half.
+MD_INLINE uint32x4_t vec_round4(float32x4_t a) {
+    uint32x4_t bits = vreinterpretq_u32_f32(a);
+    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    uint32x4_t up = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
+    return vbslq_u32(vceqq_f32(a, a), up, vorrq_u32(bits, vdupq_n_u32(0x00400000)));
+}
+MD_INLINE float32x4_t vec_rounded4(float32x4_t a) {
+    return vreinterpretq_f32_u32(vandq_u32(vec_round4(a), vdupq_n_u32(0xffff0000u)));
+}
+MD_INLINE vf v_round(vf a) { return VEC_UN(vec_rounded4, a); }
+MD_INLINE float32x4_t vec_widen4(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
+MD_INLINE vf v_widen(const uint16_t *p) {
+    return (vf){{vec_widen4(p), vec_widen4(p + 4), vec_widen4(p + 8), vec_widen4(p + 12)}};
+}
+MD_INLINE void v_narrow(uint16_t *p, vf a) {
+    for (int i = 0; i < 4; i++) vst1_u16(p + 4 * i, vshrn_n_u32(vec_round4(a.val[i]), 16));
+}
+MD_INLINE vf v_swap_halves(vf a) { return (vf){{a.val[2], a.val[3], a.val[0], a.val[1]}}; }
+MD_INLINE vf vec_bytes16(uint8x16_t b) {
+    uint16x8_t lo = vmovl_u8(vget_low_u8(b)), hi = vmovl_u8(vget_high_u8(b));
+    return (vf){{vcvtq_f32_u32(vmovl_u16(vget_low_u16(lo))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(lo))),
+                 vcvtq_f32_u32(vmovl_u16(vget_low_u16(hi))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(hi)))}};
+}
+MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
+    uint8x16_t b = vld1q_u8(p);
+    return vec_bytes16(high ? vshrq_n_u8(b, 4) : vandq_u8(b, vdupq_n_u8(15)));
+}
+MD_INLINE vf v_bytes(const uint8_t *p) { return vec_bytes16(vld1q_u8(p)); }
+
+MD_INLINE vcodes v_codes(const uint8_t *p) {
+    vcodes r;
+    for (int i = 0; i < 4; i++) r.val[i] = vreinterpretq_u32_u8(vld1q_u8(p + 16 * i));
+    return r;
+}
+MD_INLINE float32x4_t vec_field4(uint32x4_t w, int shift, uint32_t mask) {
+    return vcvtq_f32_u32(vandq_u32(vshlq_u32(w, vdupq_n_s32(-shift)), vdupq_n_u32(mask)));
+}
+MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
+    vpair r;
+    for (int i = 0; i < 4; i++) {
+        r.even.val[i] = vec_field4(w.val[i], 4 * i4, 15);
+        r.odd.val[i] = vec_field4(w.val[i], 16 + 4 * i4, 15);
+    }
+    return r;
+}
+MD_INLINE vpair v_pair_q8(const uint8_t *p) {
+    uint8x16x2_t b = vld2q_u8(p);
+    return (vpair){vec_bytes16(b.val[0]), vec_bytes16(b.val[1])};
+}
+MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
+    vcodes w = v_codes(p);
+    vpair r;
+    for (int i = 0; i < 4; i++) {
+        r.even.val[i] = vreinterpretq_f32_u32(vshlq_n_u32(w.val[i], 16));
+        r.odd.val[i] = vreinterpretq_f32_u32(vandq_u32(w.val[i], vdupq_n_u32(0xffff0000u)));
+    }
+    return r;
+}
+
+#define VEC_ACT MD_ACT_F32
+#define VEC_NAME neon
+#define VEC_BLOCK 2
+#define VEC_PREFETCH(p) __builtin_prefetch(p)
+
+#endif

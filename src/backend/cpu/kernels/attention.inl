@@ -1,0 +1,154 @@
+// Softmax pieces and the sum over values, written once over the vector layer.
+
+MD_INLINE vf v_exp(vf x) { // md_expf (base/mathx.h), lane by lane
+    vf limit = v_set1(MD_EXP_MAX), low = v_set1(MD_EXP_MIN), magic = v_set1(MD_EXP_MAGIC), one = v_set1(1.0f);
+    vf c = v_select_lt(limit, x, limit, x);
+    vf t = v_fma(c, v_set1(MD_EXP_LOG2E), magic);
+    vf n = v_sub(t, magic);
+    vf r = v_fma(n, v_set1(-MD_EXP_LN2_HI), c);
+    r = v_fma(n, v_set1(-MD_EXP_LN2_LO), r);
+    vf p = v_fma(v_set1(MD_EXP_C7), r, v_set1(MD_EXP_C6));
+    p = v_fma(p, r, v_set1(MD_EXP_C5));
+    p = v_fma(p, r, v_set1(MD_EXP_C4));
+    p = v_fma(p, r, v_set1(MD_EXP_C3));
+    p = v_fma(p, r, v_set1(MD_EXP_C2));
+    p = v_fma(p, r, one);
+    p = v_fma(p, r, one);
+    return v_select_lt(x, low, v_set1(0.0f), v_exp_scale(p, t));
+}
+
+// The fixed tree that ends every strided sum.
+MD_INLINE float sum_lanes(vf acc) {
+    float a[16];
+    v_store(a, acc);
+    for (int width = 8; width; width /= 2)
+        for (int j = 0; j < width; j++) a[j] += a[j + width];
+    return a[0];
+}
+
+MD_INLINE float max_of(const float *s, uint32_t n) {
+    vf best = v_set1(-INFINITY);
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) best = v_max(v_load(s + i), best);
+    float lane[16], m = -INFINITY;
+    v_store(lane, best);
+    for (int j = 0; j < 16; j++) m = lane[j] > m ? lane[j] : m;
+    for (; i < n; i++) m = s[i] > m ? s[i] : m;
+    return m;
+}
+
+MD_INLINE float softmax_body(float *s, uint32_t n, float m, const int keep) {
+    vf acc = v_set1(0.0f), top = v_set1(m);
+    for (uint32_t i = 0; i < n; i += 16) {
+        vf e = v_exp(v_sub(v_load(s + i), top));
+        if (i + 16 > n) { // positions past the end count as zero
+            float lane[16];
+            v_store(lane, e);
+            for (uint32_t j = n - i; j < 16; j++) lane[j] = 0.0f;
+            e = v_load(lane);
+        }
+        acc = v_add(acc, e);
+        if (keep) v_store(s + i, e);
+    }
+    return sum_lanes(acc);
+}
+
+static float softmax(float *s, uint32_t n, float *m) {
+    *m = max_of(s, n);
+    return softmax_body(s, n, *m, 1);
+}
+
+static float softmax_sum(const float *s, uint32_t n, float *m) {
+    *m = max_of(s, n);
+    return softmax_body((float *)s, n, *m, 0);
+}
+
+static void probabilities(float *s, uint32_t n, float m, float inv) {
+    for (uint32_t i = 0; i < n; i += 16)
+        v_store(s + i, v_round(v_mul(v_exp(v_sub(v_load(s + i), v_set1(m))), v_set1(inv))));
+}
+
+static void scale(const float *t, uint32_t heads, float factor, float *s) {
+    for (uint32_t h = 0; h < heads; h++) v_store(s + h * MD_ATTN_BLOCK, v_mul(v_set1(factor), v_load(t + h * 16)));
+}
+
+static void round_scores(const float *t, uint32_t heads, float *s) {
+    for (uint32_t h = 0; h < heads; h++) v_store(s + h * MD_ATTN_BLOCK, v_round(v_load(t + h * 16)));
+}
+
+static void scale_rows(const uint16_t *q, uint32_t n, float factor, uint16_t *out) {
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) v_narrow(out + i, v_mul(v_widen(q + i), v_set1(factor)));
+    for (; i < n; i++) out[i] = md_bf16_from_f32(md_bf16_to_f32(q[i]) * factor);
+}
+
+// 16 values of position j from dim d on.
+MD_INLINE vf value_lanes(const md_values *v, uint32_t j, uint32_t d, const int bits) {
+    const uint8_t *row = v->rows + (size_t)j * v->stride;
+    if (bits == 0) return v_widen((const uint16_t *)(const void *)row + d);
+    const uint16_t *sb = v->scales + 2 * ((size_t)j * (v->dim / v->group) + d / v->group);
+    vf codes = bits == 8 ? v_bytes(row + d) : v_nibbles(row + d / 32 * 16, (int)(d / 16 % 2));
+    return v_fma(v_set1(md_bf16_to_f32(sb[0])), codes, v_set1(md_bf16_to_f32(sb[1])));
+}
+
+// H heads times V vectors of 16 dims from dim d on: H * V chains in registers over all positions.
+MD_INLINE void pv_strip(const md_values *v, const float *p, uint32_t positions, uint32_t d, const int H, const int V,
+                        const int bits, float *o) {
+    vf acc[MD_ACT_BLOCK * 2];
+    MD_UNROLL for (int h = 0; h < H; h++) MD_UNROLL for (int k = 0; k < V; k++) acc[h * V + k] =
+        v_load(o + (size_t)h * v->dim + d + 16 * (uint32_t)k);
+    for (uint32_t j = 0; j < positions; j++) {
+        vf lanes[4];
+        MD_UNROLL for (int k = 0; k < V; k++) lanes[k] = value_lanes(v, j, d + 16 * (uint32_t)k, bits);
+        MD_UNROLL for (int h = 0; h < H; h++) {
+            vf weight = v_set1(p[(size_t)h * MD_ATTN_BLOCK + j]);
+            MD_UNROLL for (int k = 0; k < V; k++) acc[h * V + k] = v_fma(weight, lanes[k], acc[h * V + k]);
+        }
+    }
+    MD_UNROLL for (int h = 0; h < H; h++) MD_UNROLL for (int k = 0; k < V; k++)
+        v_store(o + (size_t)h * v->dim + d + 16 * (uint32_t)k, acc[h * V + k]);
+}
+
+MD_INLINE void pv_heads(const md_values *v, const float *p, uint32_t positions, const int H, const int bits, float *o) {
+    uint32_t d = 0;
+    const int V = H <= 2 ? 4 : 2;
+    for (; d + 16 * (uint32_t)V <= v->dim; d += 16 * (uint32_t)V) pv_strip(v, p, positions, d, H, V, bits, o);
+    for (; d < v->dim; d += 16) pv_strip(v, p, positions, d, H, 1, bits, o);
+}
+
+MD_INLINE void pv_body(const md_values *v, const float *p, uint32_t positions, uint32_t heads, const int bits,
+                       float *o) {
+    uint32_t h = 0;
+#if VEC_BLOCK == 8
+    for (; h + 8 <= heads; h += 8) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 8, bits, o + (size_t)h * v->dim);
+    for (; h + 4 <= heads; h += 4) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 4, bits, o + (size_t)h * v->dim);
+#endif
+    for (; h + 2 <= heads; h += 2) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 2, bits, o + (size_t)h * v->dim);
+    for (; h < heads; h++) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 1, bits, o + (size_t)h * v->dim);
+}
+
+static void pv_bf16(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o) {
+    pv_body(v, p, positions, heads, 0, o);
+}
+static void pv_q4(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o) {
+    pv_body(v, p, positions, heads, 4, o);
+}
+static void pv_q8(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o) {
+    pv_body(v, p, positions, heads, 8, o);
+}
+
+static void merge(const float *o, float w, uint32_t n, float *acc) {
+    for (uint32_t i = 0; i < n; i += 16) v_store(acc + i, v_fma(v_load(o + i), v_set1(w), v_load(acc + i)));
+}
+
+static void finish(const float *acc, float l, uint32_t n, uint16_t *y) {
+    float lane[16];
+    for (uint32_t i = 0; i < n; i += 16) {
+        uint32_t count = n - i < 16 ? n - i : 16;
+        uint16_t half[16];
+        memset(lane, 0, sizeof lane);
+        memcpy(lane, acc + i, count * sizeof *acc);
+        v_narrow(half, v_div(v_load(lane), v_set1(l)));
+        memcpy(y + i, half, count * sizeof *y);
+    }
+}

@@ -1,0 +1,240 @@
+// Products of a tile with a block of columns, written once over the vector layer and compiled by every level. The order
+// of every sum is docs/MODEL.md's; the two chains a0 and a1 of each column are what hides the latency of the adds.
+
+// acc + pair p of the weights times pair p of column c, odd element first.
+MD_INLINE vf dot_pair(vf acc, vpair w, const void *x, size_t p, size_t c, size_t stride) {
+#ifdef VEC_BF16_DOT
+    const uint32_t *pairs = x;
+    return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32((int)pairs[p * stride + c]));
+#else
+    const float *xs = x;
+    acc = v_fma(w.odd, v_set1(xs[(2 * p + 1) * stride + c]), acc);
+    return v_fma(w.even, v_set1(xs[2 * p * stride + c]), acc);
+#endif
+}
+
+// The same for weights that are not exact in bf16.
+MD_INLINE vf dot_wide_pair(vf acc, vf even, vf odd, const void *x, size_t p, size_t c, size_t stride) {
+#ifdef VEC_BF16_DOT
+    uint32_t pair = ((const uint32_t *)x)[p * stride + c];
+    acc = v_fma(odd, v_set1(md_f32_from_bits(pair & 0xffff0000u)), acc);
+    return v_fma(even, v_set1(md_f32_from_bits(pair << 16)), acc);
+#else
+    const float *xs = x;
+    acc = v_fma(odd, v_set1(xs[(2 * p + 1) * stride + c]), acc);
+    return v_fma(even, v_set1(xs[2 * p * stride + c]), acc);
+#endif
+}
+
+// Pair of columns number p of an unquantized f16 or f32 tile.
+MD_INLINE void dot_load_wide(const uint8_t *at, md_cell cell, vf *even, vf *odd) {
+    float e[16], o[16];
+    if (cell == MD_CELL_F16) {
+        uint16_t half[32];
+        memcpy(half, at, sizeof half);
+        for (int r = 0; r < 16; r++) e[r] = md_f16_to_f32(half[2 * r]), o[r] = md_f16_to_f32(half[2 * r + 1]);
+    } else {
+        float value[32];
+        memcpy(value, at, sizeof value);
+        for (int r = 0; r < 16; r++) e[r] = value[2 * r], o[r] = value[2 * r + 1];
+    }
+    *even = v_load(e);
+    *odd = v_load(o);
+}
+
+// The chunk's pairs [0, pairs) times columns c0 .. c0+N: a0 + a1 of each into sum.
+MD_INLINE void dot_chunk(const uint8_t *codes, uint32_t pairs, size_t first, const md_dot *d, size_t c0, size_t stride,
+                         const int N, const md_cell cell, vf *sum) {
+    vf a0[MD_ACT_BLOCK], a1[MD_ACT_BLOCK];
+    MD_UNROLL for (int n = 0; n < N; n++) a0[n] = a1[n] = v_set1(0.0f);
+    if (cell == MD_CELL_Q4) {
+        for (uint32_t p = 0; p < pairs; p += 4) { // groups are multiples of 32
+            vcodes w = v_codes(codes + (size_t)p * 16);
+            vpair w0 = v_pair_q4(w, 0), w1 = v_pair_q4(w, 1);
+            MD_UNROLL for (int n = 0; n < N; n++) {
+                a0[n] = dot_pair(a0[n], w0, d->x, first + p, c0 + (size_t)n, stride);
+                a1[n] = dot_pair(a1[n], w1, d->x, first + p + 1, c0 + (size_t)n, stride);
+            }
+            vpair w2 = v_pair_q4(w, 2), w3 = v_pair_q4(w, 3);
+            MD_UNROLL for (int n = 0; n < N; n++) {
+                a0[n] = dot_pair(a0[n], w2, d->x, first + p + 2, c0 + (size_t)n, stride);
+                a1[n] = dot_pair(a1[n], w3, d->x, first + p + 3, c0 + (size_t)n, stride);
+            }
+        }
+    } else if (cell == MD_CELL_Q8) {
+        for (uint32_t p = 0; p < pairs; p += 2) {
+            vpair w0 = v_pair_q8(codes + (size_t)p * 32), w1 = v_pair_q8(codes + (size_t)p * 32 + 32);
+            MD_UNROLL for (int n = 0; n < N; n++) {
+                a0[n] = dot_pair(a0[n], w0, d->x, first + p, c0 + (size_t)n, stride);
+                a1[n] = dot_pair(a1[n], w1, d->x, first + p + 1, c0 + (size_t)n, stride);
+            }
+        }
+    } else if (cell == MD_CELL_BF16) {
+        for (uint32_t p = 0; p < pairs; p++) {
+            vpair w = v_pair_bf16(codes + (size_t)p * 64);
+            vf *a = p & 1 ? a1 : a0;
+            MD_UNROLL for (int n = 0; n < N; n++) a[n] = dot_pair(a[n], w, d->x, first + p, c0 + (size_t)n, stride);
+        }
+    } else {
+        for (uint32_t p = 0; p < pairs; p++) {
+            vf even, odd, *a = p & 1 ? a1 : a0;
+            dot_load_wide(codes + (size_t)p * (cell == MD_CELL_F16 ? 64 : 128), cell, &even, &odd);
+            MD_UNROLL for (int n = 0; n < N; n++) a[n] =
+                dot_wide_pair(a[n], even, odd, d->x, first + p, c0 + (size_t)n, stride);
+        }
+    }
+    MD_UNROLL for (int n = 0; n < N; n++) sum[n] = v_add(a0[n], a1[n]);
+}
+
+MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
+                        const md_cell cell, const int wide) {
+    const int quantized = cell == MD_CELL_Q4 || cell == MD_CELL_Q8;
+    const uint32_t head = !quantized ? 0 : wide ? 128 : 64; // bytes of scales and biases
+    vf t[MD_ACT_BLOCK], sum[MD_ACT_BLOCK];
+    MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_set1(0.0f);
+    for (uint32_t g = 0; g < d->chunks; g++) {
+        const uint8_t *chunk = tile + (size_t)g * d->chunk_bytes;
+        if (d->prefetch && c0 == 0)
+            for (uint32_t o = 0; o < d->chunk_bytes; o += 64) VEC_PREFETCH(chunk + d->prefetch + o);
+        uint32_t rest = d->cols - g * d->group, size = quantized || rest > d->group ? d->group : rest;
+        dot_chunk(chunk + head, (size + 1) / 2, (size_t)g * d->group / 2, d, c0, stride, N, cell, sum);
+        if (quantized) {
+            vf scale =
+                wide ? v_load((const float *)(const void *)chunk) : v_widen((const uint16_t *)(const void *)chunk);
+            vf bias = wide ? v_load((const float *)(const void *)(chunk + 64))
+                           : v_widen((const uint16_t *)(const void *)(chunk + 32));
+            const float *x_sum = d->sums + (size_t)g * stride + c0;
+            MD_UNROLL for (int n = 0; n < N; n++) {
+                t[n] = v_fma(scale, sum[n], t[n]);
+                t[n] = v_fma(bias, v_set1(x_sum[n]), t[n]);
+            }
+        } else {
+            MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_add(t[n], sum[n]);
+        }
+    }
+    MD_UNROLL for (int n = 0; n < N; n++) v_store(out + (c0 + (size_t)n) * 16, t[n]);
+}
+
+MD_INLINE void dot_columns(const md_dot *d, const uint8_t *tile, float *out, const md_cell cell, const int wide) {
+#if VEC_BLOCK == 8
+    switch (d->columns) { // the stride is the block's width: constant addresses
+    case 1: dot_tile(d, tile, out, 0, 1, 1, cell, wide); break;
+    case 2: dot_tile(d, tile, out, 0, 2, 2, cell, wide); break;
+    case 3: dot_tile(d, tile, out, 0, 3, 3, cell, wide); break;
+    case 4: dot_tile(d, tile, out, 0, 4, 4, cell, wide); break;
+    case 5: dot_tile(d, tile, out, 0, 5, 5, cell, wide); break;
+    case 6: dot_tile(d, tile, out, 0, 6, 6, cell, wide); break;
+    case 7: dot_tile(d, tile, out, 0, 7, 7, cell, wide); break;
+    default: dot_tile(d, tile, out, 0, 8, 8, cell, wide); break;
+    }
+#else
+    uint32_t c0 = 0;
+    for (; c0 + VEC_BLOCK <= d->columns; c0 += VEC_BLOCK) dot_tile(d, tile, out, c0, d->columns, VEC_BLOCK, cell, wide);
+    for (; c0 < d->columns; c0++) dot_tile(d, tile, out, c0, d->columns, 1, cell, wide);
+#endif
+}
+
+static void dot_q4(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 0); }
+static void dot_q4_wide(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 1); }
+static void dot_q8(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q8, 0); }
+static void dot_q8_wide(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q8, 1); }
+static void dot_bf16(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_BF16, 0); }
+static void dot_f16(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F16, 0); }
+static void dot_f32(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F32, 0); }
+
+// ---- activations -------------------------------------------------------------------------------------------------
+
+MD_INLINE void pack_columns(const uint16_t *rows, size_t row_stride, const uint32_t columns, uint32_t cols, void *x) {
+    for (uint32_t c = 0; c < columns; c++) {
+        const uint16_t *row = rows + c * row_stride;
+        for (uint32_t p = 0; p < (cols + 1) / 2; p++) {
+            uint32_t even = row[2 * p], odd = 2 * p + 1 < cols ? row[2 * p + 1] : 0;
+            if (VEC_ACT == MD_ACT_PAIRS) {
+                ((uint32_t *)x)[(size_t)p * columns + c] = even | odd << 16;
+            } else {
+                float *xs = (float *)x + 2 * (size_t)p * columns + c;
+                xs[0] = md_f32_from_bits(even << 16);
+                xs[columns] = md_f32_from_bits(odd << 16);
+            }
+        }
+    }
+}
+
+static void act_pack(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, void *x) {
+    if (columns == 1)
+        pack_columns(rows, row_stride, 1, cols, x);
+    else if (columns == 8)
+        pack_columns(rows, row_stride, 8, cols, x);
+    else
+        pack_columns(rows, row_stride, columns, cols, x);
+}
+
+MD_INLINE float act_element(const void *x, size_t p, int odd, size_t stride, size_t c) {
+    if (VEC_ACT == MD_ACT_F32) return ((const float *)x)[(2 * p + (size_t)odd) * stride + c];
+    uint32_t pair = ((const uint32_t *)x)[p * stride + c];
+    return md_f32_from_bits(odd ? pair & 0xffff0000u : pair << 16);
+}
+
+static void sum_columns(const void *x, const uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
+    for (uint32_t g = 0; g < cols / group; g++) {
+        float a0[MD_ACT_BLOCK] = {0}, a1[MD_ACT_BLOCK] = {0};
+        for (size_t p = (size_t)g * group / 2; p < (size_t)(g + 1) * group / 2; p += 2) {
+            for (uint32_t c = 0; c < columns; c++) { // fma(1, x, a) is a + x
+                a0[c] = a0[c] + act_element(x, p, 1, columns, c);
+                a0[c] = a0[c] + act_element(x, p, 0, columns, c);
+                a1[c] = a1[c] + act_element(x, p + 1, 1, columns, c);
+                a1[c] = a1[c] + act_element(x, p + 1, 0, columns, c);
+            }
+        }
+        for (uint32_t c = 0; c < columns; c++) sums[(size_t)g * columns + c] = a0[c] + a1[c];
+    }
+}
+
+#ifdef VEC_BF16_DOT
+// 16 pairs as floats, odd elements added first: fma(1, x, a) is a + x.
+MD_INLINE vf sum_pairs(vf acc, __m512i pairs) {
+    acc = v_add(acc, _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u))));
+    return v_add(acc, _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
+}
+
+// 8 columns: pairs p and p + 1 lie side by side, so lanes 0..7 are the chains a0 and lanes 8..15 the chains a1.
+static void sums_of_eight(const uint32_t *x, uint32_t cols, uint32_t group, float *sums) {
+    for (uint32_t g = 0; g < cols / group; g++, sums += 8) {
+        vf acc = v_set1(0.0f);
+        for (uint32_t p = 0; p < group / 2; p += 2, x += 16) acc = sum_pairs(acc, _mm512_loadu_si512(x));
+        _mm256_storeu_ps(sums, _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps(acc, 1)));
+    }
+}
+
+// One column, 8 groups at a time: lanes 2i and 2i + 1 are the chains a0 and a1 of group i.
+static uint32_t sums_of_one(const uint32_t *x, uint32_t groups, uint32_t group, float *sums) {
+    const __m512i stride = _mm512_set1_epi64(group / 4); // 8-byte steps from group to group
+    const __m512i index = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), stride);
+    uint32_t g = 0;
+    for (; g + 8 <= groups; g += 8) {
+        const uint32_t *from = x + (size_t)g * (group / 2);
+        vf acc = v_set1(0.0f);
+        for (uint32_t p = 0; p < group / 2; p += 2) acc = sum_pairs(acc, _mm512_i64gather_epi64(index, from + p, 8));
+        float lane[16];
+        v_store(lane, acc);
+        for (int i = 0; i < 8; i++) sums[g + (uint32_t)i] = lane[2 * i] + lane[2 * i + 1];
+    }
+    return g;
+}
+#endif
+
+static void act_sums(const void *x, uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
+#ifdef VEC_BF16_DOT
+    if (columns == 8) {
+        sums_of_eight(x, cols, group, sums);
+        return;
+    }
+    if (columns == 1) {
+        uint32_t done = sums_of_one(x, cols / group, group, sums);
+        x = (const uint32_t *)x + (size_t)done * (group / 2);
+        cols -= done * group;
+        sums += done;
+    }
+#endif
+    sum_columns(x, columns, cols, group, sums);
+}

@@ -1,0 +1,100 @@
+// The table of CPU kernels: one struct of functions a level (scalar, avx2, avx512, avx512bf16, neon), all with the same
+// bits (docs/MODEL.md). Every kernel is a pure function of its arguments; any number of threads may run them. Callers
+// have FTZ and DAZ set (cpu.h).
+//
+// Lanes: a vector is always 16 floats wide, whatever the ISA. In products of a matrix lane r is row r of a tile
+// (plan/pack.h), in attention scores lane r is position r of 16, elsewhere lanes are consecutive elements; so no sum
+// ever runs across lanes, except in the strided sums, which end with a fixed tree.
+#ifndef MD_BACKEND_CPU_KERNELS_KERNELS_H
+#define MD_BACKEND_CPU_KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "plan/pack.h"
+
+enum {
+    MD_ACT_BLOCK = 8, // columns that share one decoded tile
+    MD_LANES = 16
+};
+
+// How activations enter a product: blocks of up to 8 columns, interleaved so that one walk reads them all.
+typedef enum md_act_format {
+    MD_ACT_PAIRS, // x[p * columns + c]: u32, elements 2p (low half) and 2p+1 of column c in bf16
+    MD_ACT_F32    // x[k * columns + c]: fp32, element k of column c
+} md_act_format;
+
+// One product of a tile with a block of columns. An odd `cols` (unquantized only) is filled up with one zero element.
+typedef struct md_dot {
+    uint32_t cols;   // K
+    uint32_t group;  // elements of a chunk
+    uint32_t chunks; // ceil(cols / group)
+    uint32_t chunk_bytes;
+    uint32_t columns;  // 1..MD_ACT_BLOCK
+    uint32_t prefetch; // bytes ahead of the tile to prefetch; 0 = none
+    const void *x;     // the block, in the table's md_act_format
+    const float *sums; // [chunks][columns]: X_g; NULL for unquantized cells
+} md_dot;
+
+// out[c * 16 + lane]: the sum before its rounding.
+typedef void (*md_dot_fn)(const md_dot *dot, const uint8_t *tile, float *out);
+
+// Values of a block of positions for attention: rows of `stride` bytes, one a position.
+typedef struct md_values {
+    const uint8_t *rows;
+    uint32_t stride;        // bytes from one position to the next
+    uint32_t dim;           // head_dim rounded up to a multiple of 16 (rows are padded)
+    uint32_t group;         // quantized: dims that share a scale
+    const uint16_t *scales; // quantized: [positions][dim / group]{scale, bias} in bf16
+} md_values;
+
+// o[h * dim + d] = fma(p[h * 128 + j], v[j][d], o[h * dim + d]) for j ascending; o is read and written.
+typedef void (*md_pv_fn)(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o);
+
+typedef struct md_kernels {
+    const char *name;
+    md_act_format act;
+    md_dot_fn dot[MD_CELL_F32 + 1][2]; // [md_cell][wide_scales]
+
+    // Brings `columns` rows of bf16 (row c at rows + c * row_stride elements, `cols` long) into the act format.
+    void (*act_pack)(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, void *x);
+    // X_g of every whole group: sums[g * columns + c]. cols is a multiple of group.
+    void (*act_sums)(const void *x, uint32_t columns, uint32_t cols, uint32_t group, float *sums);
+    // RMSNorm of one row. weight: fp32, readable up to a multiple of 16.
+    void (*rmsnorm)(const uint16_t *x, const float *weight, uint32_t n, float eps, uint16_t *out);
+
+    // Epilogues on 16 lanes of one column. bias: 16 fp32 values or NULL.
+    void (*store)(const float *t, const float *bias, uint16_t *y);    // y = bf(t), then bf(y + bias)
+    void (*residual)(const float *t, const float *bias, uint16_t *x); // x = bf(x + y)
+    void (*swiglu)(const float *gate, const float *gate_bias, const float *up, const float *up_bias, uint16_t *act);
+    // Lanes 0..7 and 8..15 are the two halves of RoPE's pairs; cosine and sine: 8 values.
+    void (*rope)(const float *t, const float *bias, const float *cosine, const float *sine, uint16_t *y);
+
+    // m = max s, s = exp(s - m), returns the strided sum; s is readable and writable up to a multiple of 16.
+    float (*softmax)(float *s, uint32_t n, float *m);
+    // The same with m only as output and s untouched.
+    float (*softmax_sum)(const float *s, uint32_t n, float *m);
+    // s[i] = bf(exp(s[i] - m) * inv): probabilities of a quantized cache.
+    void (*probabilities)(float *s, uint32_t n, float m, float inv);
+    // Products t[h * 16 + lane] to scores s[h * 128 + lane]: times a factor, or rounded to bf16.
+    void (*scale)(const float *t, uint32_t heads, float factor, float *s);
+    void (*round)(const float *t, uint32_t heads, float *s);
+    // q[i] = bf(q[i] * factor), n elements.
+    void (*scale_rows)(const uint16_t *q, uint32_t n, float factor, uint16_t *out);
+    md_pv_fn pv_bf16, pv_q4, pv_q8;
+    // acc[i] = fma(o[i], w, acc[i]), n a multiple of 16.
+    void (*merge)(const float *o, float w, uint32_t n, float *acc);
+    // y[i] = bf(acc[i] / l); l = 1 leaves the plain rounding.
+    void (*finish)(const float *acc, float l, uint32_t n, uint16_t *y);
+} md_kernels;
+
+extern const md_kernels md_kernels_scalar;
+#if defined(__x86_64__)
+extern const md_kernels md_kernels_avx2, md_kernels_avx512, md_kernels_avx512bf16;
+// Whether vdpbf16ps gives the bits of two FMAs, odd element first, on `count` random and edge-biased operands.
+int md_avx512bf16_check(uint32_t count);
+#elif defined(__aarch64__)
+extern const md_kernels md_kernels_neon;
+#endif
+
+#endif

@@ -1,0 +1,132 @@
+// 16 lanes in plain C: the vector layer of the scalar level. The list of operations is in kernels/body.inl.
+#ifndef MD_BACKEND_CPU_KERNELS_SCALAR_VEC_SCALAR_H
+#define MD_BACKEND_CPU_KERNELS_SCALAR_VEC_SCALAR_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/bf16.h"
+
+#define MD_INLINE static inline __attribute__((always_inline))
+
+typedef struct vf {
+    float f[16];
+} vf;
+typedef struct vcodes {
+    uint32_t u[16];
+} vcodes;
+typedef struct vpair {
+    vf even, odd;
+} vpair;
+
+#define VEC_EACH for (int i = 0; i < 16; i++)
+
+MD_INLINE vf v_set1(float a) {
+    vf r;
+    VEC_EACH r.f[i] = a;
+    return r;
+}
+MD_INLINE vf v_load(const float *p) {
+    vf r;
+    memcpy(r.f, p, sizeof r.f);
+    return r;
+}
+MD_INLINE void v_store(float *p, vf a) { memcpy(p, a.f, sizeof a.f); }
+MD_INLINE vf v_add(vf a, vf b) {
+    VEC_EACH a.f[i] = a.f[i] + b.f[i];
+    return a;
+}
+MD_INLINE vf v_sub(vf a, vf b) {
+    VEC_EACH a.f[i] = a.f[i] - b.f[i];
+    return a;
+}
+MD_INLINE vf v_mul(vf a, vf b) {
+    VEC_EACH a.f[i] = a.f[i] * b.f[i];
+    return a;
+}
+MD_INLINE vf v_div(vf a, vf b) {
+    VEC_EACH a.f[i] = a.f[i] / b.f[i];
+    return a;
+}
+MD_INLINE vf v_fma(vf a, vf b, vf c) {
+    VEC_EACH c.f[i] = fmaf(a.f[i], b.f[i], c.f[i]);
+    return c;
+}
+MD_INLINE vf v_max(vf a, vf b) {
+    VEC_EACH a.f[i] = a.f[i] > b.f[i] ? a.f[i] : b.f[i];
+    return a;
+}
+MD_INLINE vf v_abs(vf a) {
+    VEC_EACH a.f[i] = fabsf(a.f[i]);
+    return a;
+}
+MD_INLINE vf v_neg(vf a) {
+    VEC_EACH a.f[i] = -a.f[i];
+    return a;
+}
+MD_INLINE vf v_select_lt(vf a, vf b, vf yes, vf no) {
+    VEC_EACH yes.f[i] = a.f[i] < b.f[i] ? yes.f[i] : no.f[i];
+    return yes;
+}
+MD_INLINE vf v_exp_scale(vf p, vf t) {
+    VEC_EACH p.f[i] = md_f32_from_bits(md_f32_bits(p.f[i]) + (md_f32_bits(t.f[i]) << 23));
+    return p;
+}
+MD_INLINE vf v_round(vf a) {
+    VEC_EACH a.f[i] = md_bf16_round(a.f[i]);
+    return a;
+}
+MD_INLINE vf v_widen(const uint16_t *p) {
+    vf r;
+    VEC_EACH r.f[i] = md_bf16_to_f32(p[i]);
+    return r;
+}
+MD_INLINE void v_narrow(uint16_t *p, vf a) { VEC_EACH p[i] = md_bf16_from_f32(a.f[i]); }
+MD_INLINE vf v_swap_halves(vf a) {
+    vf r;
+    VEC_EACH r.f[i] = a.f[i ^ 8];
+    return r;
+}
+MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
+    vf r;
+    VEC_EACH r.f[i] = (float)(p[i] >> (high ? 4 : 0) & 15);
+    return r;
+}
+MD_INLINE vf v_bytes(const uint8_t *p) {
+    vf r;
+    VEC_EACH r.f[i] = (float)p[i];
+    return r;
+}
+
+MD_INLINE vcodes v_codes(const uint8_t *p) {
+    vcodes r;
+    memcpy(r.u, p, sizeof r.u);
+    return r;
+}
+MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
+    vpair r;
+    VEC_EACH r.even.f[i] = (float)(w.u[i] >> (4 * i4) & 15);
+    VEC_EACH r.odd.f[i] = (float)(w.u[i] >> (16 + 4 * i4) & 15);
+    return r;
+}
+MD_INLINE vpair v_pair_q8(const uint8_t *p) {
+    vpair r;
+    VEC_EACH r.even.f[i] = (float)p[2 * i];
+    VEC_EACH r.odd.f[i] = (float)p[2 * i + 1];
+    return r;
+}
+MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
+    vpair r;
+    vcodes w = v_codes(p);
+    VEC_EACH r.even.f[i] = md_f32_from_bits(w.u[i] << 16);
+    VEC_EACH r.odd.f[i] = md_f32_from_bits(w.u[i] & 0xffff0000u);
+    return r;
+}
+
+#define VEC_ACT MD_ACT_F32
+#define VEC_NAME scalar
+#define VEC_BLOCK 1 // columns a product keeps in registers at once
+#define VEC_PREFETCH(p) ((void)0)
+
+#endif

@@ -1,0 +1,48 @@
+// The program: finds the command and runs it.
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/option.h"
+#include "cli/output.h"
+#include "cli/term.h"
+#include "megadecode.h"
+
+static int help(int argc, char **argv) {
+    if (argc < 1) {
+        md_program_help(stdout);
+        return MD_EXIT_DONE;
+    }
+    const md_command *command = md_command_find(argv[0]);
+    if (command) {
+        md_command_help(command);
+        return MD_EXIT_DONE;
+    }
+    fprintf(stderr, "megadecode help: no command '%s'\n", argv[0]);
+    return MD_EXIT_USAGE;
+}
+
+static int dispatch(int argc, char **argv) {
+    if (argc < 2) {
+        md_program_help(stderr);
+        return MD_EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        printf("megadecode %s\n", md_version());
+        return MD_EXIT_DONE;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+        return help(argc - 2, argv + 2);
+    const md_command *command = md_command_find(name);
+    if (command) return md_command_main(command, argc - 1, argv + 1);
+    const char *guess = md_command_guess(name);
+    fprintf(stderr, "megadecode: unknown %s '%s'\n", name[0] == '-' ? "option" : "command", name);
+    if (guess) fprintf(stderr, "Did you mean '%s'?\n", guess);
+    fprintf(stderr, "Try 'megadecode --help'.\n");
+    return MD_EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    md_signals_install();
+    return md_out_finish(dispatch(argc, argv));
+}

@@ -1,0 +1,62 @@
+#include "cli/output.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/option.h"
+
+static bool closed; // stdout's reader has gone
+
+static bool flush_failed(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return false;
+    if (errno == EPIPE) closed = true;
+    return true;
+}
+
+bool md_out_write(const char *bytes, size_t n) {
+    errno = 0;
+    if (fwrite(bytes, 1, n, stdout) != n && errno == EPIPE) closed = true;
+    return !flush_failed();
+}
+
+bool md_out_json(json_t *object) {
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
+    json_decref(object);
+    if (!text) {
+        fputs("megadecode: out of memory for the JSON output\n", stderr);
+        return false;
+    }
+    bool written = md_out_write(text, strlen(text)) && md_out_write("\n", 1);
+    free(text);
+    return written;
+}
+
+int md_out_finish(int status) {
+    errno = 0;
+    bool failed = flush_failed();
+    if (closed || !failed) return status;
+    fprintf(stderr, "megadecode: writing to standard output failed%s%s\n", errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return status == MD_EXIT_DONE ? MD_EXIT_FAILED : status;
+}
+
+// A message as a JSON string; a path in it may be no UTF-8, and then shows '?' for its bytes above 127.
+static json_t *message_json(const char *message) {
+    json_t *out = json_string(message);
+    if (out) return out;
+    char copy[sizeof((md_error *)0)->message];
+    size_t n = 0;
+    for (; message[n] && n + 1 < sizeof copy; n++) copy[n] = (unsigned char)message[n] > 127 ? '?' : message[n];
+    copy[n] = 0;
+    return json_string(copy);
+}
+
+int md_out_error(const char *command, bool json, const md_error *error) {
+    fprintf(stderr, "megadecode %s: %s\n", command, error->message);
+    if (json)
+        md_out_json(json_pack("{s:{s:s,s:o}}", "error", "status", md_status_name(error->code), "message",
+                              message_json(error->message)));
+    return error->code == MD_E_USAGE ? MD_EXIT_USAGE : MD_EXIT_FAILED;
+}

@@ -1,0 +1,36 @@
+// UTF-8: the one place where bytes become code points. Pure functions, any input.
+#ifndef MD_TEXT_UTF8_H
+#define MD_TEXT_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MD_UTF8_REPLACEMENT "\xef\xbf\xbd" // U+FFFD
+
+typedef enum md_utf8_kind {
+    MD_UTF8_CHAR,      // a whole character
+    MD_UTF8_INVALID,   // bytes that can start no character, whatever follows
+    MD_UTF8_INCOMPLETE // the text ends inside what may still become a character
+} md_utf8_kind;
+
+// Looks at the start of bytes[0..n), n > 0. *size = bytes of the character, or of the piece to replace by one U+FFFD
+// (the "maximal subpart" of the Unicode standard, section 3.9: what Rust's and Python's lossy conversions replace).
+md_utf8_kind md_utf8_scan(const char *bytes, size_t n, size_t *size);
+
+// Bytes from the start that are whole valid characters: n when all of it is valid UTF-8.
+size_t md_utf8_valid_prefix(const char *bytes, size_t n);
+
+// The character at the start of VALID text[0..n), n > 0; *size = its bytes.
+uint32_t md_utf8_decode(const char *text, size_t n, size_t *size);
+
+// The start of the last character of VALID text[0..n), n > 0.
+size_t md_utf8_last(const char *text, size_t n);
+
+// Writes the character (a Unicode scalar value) and returns its bytes, 1 to 4.
+size_t md_utf8_encode(uint32_t cp, char out[4]);
+
+// True when text[0..n) is exactly one valid character; *cp is that character.
+bool md_utf8_single(const char *text, size_t n, uint32_t *cp);
+
+#endif
