@@ -58,7 +58,7 @@ struct md_automaton {
 static md_status no_memory(md_error *err) { return md_fail(err, MD_E_MEMORY, "response_format: out of memory"); }
 
 static md_status too_complex(md_error *err) {
-    return md_fail(err, MD_E_CONTEXT, "response_format: the schema is too complex to constrain an answer with");
+    return md_fail(err, MD_E_UNSUPPORTED, "response_format: the schema is too complex to constrain an answer with");
 }
 
 // Room for one more item.

@@ -17,7 +17,7 @@ md_status md_automaton_new(md_grammar *grammar, md_automaton **out, md_error *er
 void md_automaton_free(md_automaton *automaton); // NULL is fine
 
 uint32_t md_automaton_start(const md_automaton *automaton);
-// The state after one more byte. MD_E_CONTEXT when the grammar needs more states than are allowed.
+// The state after one more byte. MD_E_UNSUPPORTED when the grammar needs more states than are allowed.
 md_status md_automaton_next(md_automaton *automaton, uint32_t state, uint8_t byte, uint32_t *next, md_error *err);
 bool md_automaton_accepts(const md_automaton *automaton, uint32_t state); // a sentence may end here
 

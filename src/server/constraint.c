@@ -18,7 +18,7 @@ typedef struct mask {
 
 struct md_constraint {
     md_automaton *automaton;
-    const md_vocab *vocab;
+    const md_token_order *order;
     const uint32_t *eos;
     uint32_t eos_count;
     uint32_t words; // of 64 tokens
@@ -32,13 +32,13 @@ struct md_constraint {
     size_t tail_size;
 };
 
-md_status md_constraint_new(md_grammar *grammar, const md_vocab *vocab, const uint32_t *eos, uint32_t eos_count,
+md_status md_constraint_new(md_grammar *grammar, const md_token_order *order, const uint32_t *eos, uint32_t eos_count,
                             const char *after, md_constraint **out, md_error *err) {
     *out = NULL;
     md_automaton *automaton;
     MD_TRY(md_automaton_new(grammar, &automaton, err));
     md_constraint *c = calloc(1, sizeof *c);
-    uint32_t *path = malloc((vocab->longest + 1) * sizeof *path);
+    uint32_t *path = malloc((order->longest + 1) * sizeof *path);
     if (!c || !path) {
         free(c);
         free(path);
@@ -46,10 +46,10 @@ md_status md_constraint_new(md_grammar *grammar, const md_vocab *vocab, const ui
         return md_fail(err, MD_E_MEMORY, "response_format: out of memory");
     }
     *c = (md_constraint){.automaton = automaton,
-                         .vocab = vocab,
+                         .order = order,
                          .eos = eos,
                          .eos_count = eos_count,
-                         .words = (vocab->ids + 63) / 64,
+                         .words = (order->ids + 63) / 64,
                          .state = md_automaton_start(automaton),
                          .path = path,
                          .after = after,
@@ -80,8 +80,8 @@ static md_status fill_mask(md_constraint *c, mask *m, md_error *err) {
     m->any = false;
     c->path[0] = c->state;
     uint32_t known = 0; // path[0 .. known] belong to the token before; path[known] may be dead
-    for (uint32_t i = 0; i < c->vocab->count; i++) {
-        const md_vocab_token *token = &c->vocab->tokens[i];
+    for (uint32_t i = 0; i < c->order->count; i++) {
+        const md_ordered_token *token = &c->order->tokens[i];
         uint32_t at = token->shared < known ? token->shared : known;
         // It goes on from a beginning that is dead already: shared > known says all of path[known] is in it.
         if (c->path[at] == MD_AUTOMATON_DEAD) {
@@ -97,7 +97,7 @@ static md_status fill_mask(md_constraint *c, mask *m, md_error *err) {
     }
     if (md_automaton_accepts(c->automaton, c->state))
         for (uint32_t i = 0; i < c->eos_count; i++)
-            if (c->eos[i] < c->vocab->ids) allow(m, c->eos[i]);
+            if (c->eos[i] < c->order->ids) allow(m, c->eos[i]);
     return MD_OK;
 }
 
@@ -176,6 +176,6 @@ md_status md_constraint_accept(md_constraint *constraint, uint32_t token, md_err
     for (uint32_t i = 0; i < c->eos_count; i++)
         if (c->eos[i] == token) return MD_OK;
     size_t n = 0;
-    const char *bytes = md_tokenizer_token_bytes(c->vocab->tokenizer, token, &n);
+    const char *bytes = md_tokenizer_token_bytes(c->order->tokenizer, token, &n);
     return c->after ? take_free(c, bytes, n, err) : take_bytes(c, bytes, n, err);
 }

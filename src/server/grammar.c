@@ -12,7 +12,8 @@ void md_grammar_free(md_grammar *grammar) {
 md_status md_grammar_emit(md_grammar *grammar, md_grammar_op op, uint32_t a, uint32_t b, uint32_t *at, md_error *err) {
     if (grammar->size == grammar->cap) {
         if (grammar->cap == CODE_MAX)
-            return md_fail(err, MD_E_CONTEXT, "response_format: the schema is too large to constrain an answer with");
+            return md_fail(err, MD_E_UNSUPPORTED,
+                           "response_format: the schema is too large to constrain an answer with");
         uint32_t cap = grammar->cap ? 2 * grammar->cap : 256;
         md_grammar_instruction *code = realloc(grammar->code, cap * sizeof *code);
         if (!code) return md_fail(err, MD_E_MEMORY, "response_format: out of memory");

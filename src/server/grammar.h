@@ -40,7 +40,7 @@ typedef struct md_grammar {
 
 void md_grammar_free(md_grammar *grammar);
 
-// Appends an instruction; *at (may be NULL) is its place. MD_E_CONTEXT beyond a fixed size, MD_E_MEMORY.
+// Appends an instruction; *at (may be NULL) is its place. MD_E_UNSUPPORTED beyond a fixed size, MD_E_MEMORY.
 md_status md_grammar_emit(md_grammar *grammar, md_grammar_op op, uint32_t a, uint32_t b, uint32_t *at, md_error *err);
 md_status md_grammar_emit_bytes(md_grammar *grammar, const char *bytes, size_t n, md_error *err);
 
