@@ -45,6 +45,18 @@ typedef struct md_engine_info {
     uint64_t weight_bytes; // memory the weights take
 } md_engine_info;
 
+// Many greedy tokens of one sequence in one call: each step's argmax (lowest index of equal logits) is fed to the next.
+typedef struct md_burst {
+    md_kv *kv;
+    uint32_t position, token; // the first step's
+    uint32_t max_tokens;      // to produce at most
+    const uint32_t *stop;     // producing one of these ends the call; it is handed on, too
+    uint32_t stop_count;      // at most 32
+    bool (*on_token)(void *user, uint32_t token); // from the calling thread, as tokens come; false ends the call
+    void *user;
+    uint32_t produced, last; // out: tokens handed on, and the last of them; the cache holds position .. position+produced-1
+} md_burst;
+
 typedef struct md_engine_ops {
     void (*close)(md_engine *engine);
     void (*info)(const md_engine *engine, md_engine_info *out);
@@ -65,6 +77,9 @@ typedef struct md_engine_ops {
     // Errors: MD_E_USAGE (count, position, token out of range), MD_E_CONTEXT (position >= context), MD_E_TIMEOUT (a
     // wait ran out: worker, stage, expected, seen; the step's results are void, the engine stays usable), MD_E_DEVICE.
     md_status (*step)(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
+
+    // NULL where an engine has none: the caller then steps. Errors as step; `produced` is right in any case.
+    md_status (*burst)(md_engine *engine, md_burst *request, md_error *err);
 } md_engine_ops;
 
 struct md_engine {

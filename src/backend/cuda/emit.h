@@ -1,0 +1,30 @@
+// The emitter: from the plan to the CUDA source of this one model. Bits, shapes, offsets and counts become literals and
+// constant tables at the head of the source; the kernels' text (kernels/*.cuh) follows.
+#ifndef MD_BACKEND_CUDA_EMIT_H
+#define MD_BACKEND_CUDA_EMIT_H
+
+#include <stdbool.h>
+
+#include "backend/cuda/shape.h"
+#include "base/buf.h"
+
+typedef struct md_cuda_target {
+    char arch[16];         // "sm_90a"
+    uint32_t shared_bytes; // shared memory a block may have
+    bool ring;             // bulk copies: sm_90 and later
+} md_cuda_target;
+
+// The target of a compute capability or of a name ("sm_90a"); MD_E_UNSUPPORTED for what the kernels can't run on.
+md_status md_cuda_target_of(int major, int minor, md_cuda_target *out, md_error *err);
+md_status md_cuda_target_named(const char *arch, md_cuda_target *out, md_error *err);
+
+typedef struct md_cuda_emit_options {
+    uint32_t columns; // widest step the source is for: 1, 2, 4 or 8
+    bool inject;      // with the hooks for delays and dropped handoffs that tests use
+} md_cuda_emit_options;
+
+// Appends the source to `out`.
+md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target, const md_cuda_emit_options *options,
+                       md_buf *out, md_error *err);
+
+#endif

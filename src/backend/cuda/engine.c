@@ -1,0 +1,175 @@
+// Opening and closing a CUDA engine.
+#include "backend/cuda/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/compile.h"
+#include "backend/cuda/emit.h"
+#include "base/log.h"
+
+enum { DEFAULT_DEADLINE_MS = 2000, MAX_SOURCE = 8 << 20, MAILBOX_BYTES = 4096 };
+
+md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err) {
+    return MD_CU(engine, cuCtxSetCurrent(engine->context), "cuCtxSetCurrent");
+}
+
+md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
+                        md_error *err) {
+    CUresult result = engine->cu->cuMemAlloc(out, bytes ? bytes : 1);
+    if (result == 0) return MD_OK;
+    *out = 0;
+    size_t available = 0, total = 0;
+    engine->cu->cuMemGetInfo(&available, &total);
+    return md_fail(err, MD_E_MEMORY, "%s: %llu MB for %s, %zu of %zu MB are free", engine->device.name,
+                   (unsigned long long)(bytes >> 20), what, available >> 20, total >> 20);
+}
+
+void md_cuda_free(const md_cuda_engine *engine, CUdeviceptr *memory) {
+    if (*memory) engine->cu->cuMemFree(*memory);
+    *memory = 0;
+}
+
+static void close_engine(md_engine *base) {
+    md_cuda_engine *engine = md_cuda_of(base);
+    if (engine->context) {
+        const md_cuda_driver *cu = engine->cu;
+        cu->cuCtxSetCurrent(engine->context);
+        if (engine->stream) cu->cuStreamSynchronize(engine->stream);
+        CUdeviceptr *memory[] = {&engine->arena,        &engine->runs,         &engine->aux,      &engine->embed,
+                                 &engine->embed_scales, &engine->embed_biases, &engine->exchange, &engine->records,
+                                 &engine->logits,       &engine->report,       &engine->stats,    &engine->partials};
+        for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) md_cuda_free(engine, memory[i]);
+        if (engine->logits_host) cu->cuMemFreeHost(engine->logits_host);
+        if (engine->mailbox) cu->cuMemFreeHost(engine->mailbox);
+        for (uint32_t i = 0; i < engine->width_count; i++)
+            if (engine->width[i].module) cu->cuModuleUnload(engine->width[i].module);
+        if (engine->stream) cu->cuStreamDestroy(engine->stream);
+        cu->cuDevicePrimaryCtxRelease(engine->handle);
+    }
+    md_cuda_shape_free(engine->shape);
+    free(engine);
+}
+
+static void engine_info(const md_engine *base, md_engine_info *out) {
+    const md_cuda_engine *engine = (const md_cuda_engine *)base;
+    *out = (md_engine_info){.engine = engine->resident ? "resident" : "ops",
+                            .backend = "cuda",
+                            .workers = engine->groups,
+                            .max_columns = engine->width[engine->width_count - 1].columns,
+                            .weight_bytes = engine->weight_bytes};
+    snprintf(out->device, sizeof out->device, "%s, %u of %d SMs", engine->device.name, engine->groups,
+             engine->device.sms);
+}
+
+static const md_engine_ops cuda_ops = {.close = close_engine,
+                                       .info = engine_info,
+                                       .kv_open = md_cuda_kv_open,
+                                       .kv_close = md_cuda_kv_close,
+                                       .kv_bytes = md_cuda_kv_bytes,
+                                       .kv_quantize = md_cuda_kv_quantize,
+                                       .kv_copy = md_cuda_kv_copy,
+                                       .step = md_cuda_step,
+                                       .burst = md_cuda_burst};
+
+static md_status open_device(md_cuda_engine *engine, int index, md_error *err) {
+    MD_TRY(md_cuda_driver_get(&engine->cu, err));
+    MD_TRY(md_cuda_device_get(index, &engine->device, err));
+    if (engine->device.unsupported)
+        return md_fail(err, MD_E_UNSUPPORTED, "%s: %s", engine->device.name, engine->device.unsupported);
+    MD_TRY(MD_CU(engine, cuDeviceGet(&engine->handle, index), "cuDeviceGet"));
+    MD_TRY(MD_CU(engine, cuDevicePrimaryCtxRetain(&engine->context, engine->handle), "cuDevicePrimaryCtxRetain"));
+    MD_TRY(md_cuda_enter(engine, err));
+    return MD_CU(engine, cuStreamCreate(&engine->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+}
+
+// The kernel of one width: generated, compiled, loaded; G CTAs of it must fit the GPU at once.
+static md_status open_width(md_cuda_engine *engine, const md_cuda_target *target, md_cuda_width *width, md_error *err) {
+    md_buf source;
+    md_cubin cubin = {0};
+    md_status status;
+    md_buf_init(&source, MAX_SOURCE);
+    const md_cuda_emit_options options = {.columns = width->columns, .inject = engine->inject};
+    MD_TRY_GOTO(md_cuda_emit(engine->shape, target, &options, &source, err));
+    MD_TRY_GOTO(md_cuda_compile_cached(md_buf_str(&source), target->arch, &cubin, err));
+    MD_TRY_GOTO(MD_CU(engine, cuModuleLoadData(&width->module, cubin.bytes), "loading the compiled kernel"));
+    MD_TRY_GOTO(MD_CU(engine, cuModuleGetFunction(&width->step, width->module, "md_step"), "md_step"));
+    MD_TRY_GOTO(
+        MD_CU(engine, cuModuleGetFunction(&width->quantize, width->module, "md_cache_quantize"), "md_cache_quantize"));
+    MD_TRY_GOTO(MD_CU(engine, cuFuncSetAttribute(width->step, CU_FUNC_MAX_DYNAMIC_SHARED, (int)target->shared_bytes),
+                      "shared memory of the kernel"));
+    width->shared_bytes = target->shared_bytes;
+    int per_sm = 0;
+    MD_TRY_GOTO(
+        MD_CU(engine,
+              cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, width->step, MD_CUDA_THREADS, target->shared_bytes),
+              "occupancy of the kernel"));
+    if (engine->groups > (uint32_t)(per_sm * engine->device.sms))
+        status = md_fail(err, MD_E_DEVICE, "%s: %u workers can't all run at once, at most %d can", engine->device.name,
+                         engine->groups, per_sm * engine->device.sms);
+fail:
+    md_cubin_free(&cubin);
+    md_buf_free(&source);
+    return status;
+}
+
+static md_status open_kernels(md_cuda_engine *engine, md_error *err) {
+    md_cuda_target target;
+    MD_TRY(md_cuda_target_of(engine->device.major, engine->device.minor, &target, err));
+    if (engine->device.shared_bytes < target.shared_bytes) target.shared_bytes = engine->device.shared_bytes;
+    engine->width[engine->width_count++].columns = 1;
+    uint32_t widest = md_cuda_columns(engine->shape, target.shared_bytes);
+    if (widest > 1) engine->width[engine->width_count++].columns = widest;
+    for (uint32_t i = 0; i < engine->width_count; i++) MD_TRY(open_width(engine, &target, &engine->width[i], err));
+    return MD_OK;
+}
+
+// Buffers that don't depend on a context's length. Zeroed: tag 0 is never waited for.
+static md_status open_buffers(md_cuda_engine *engine, md_error *err) {
+    uint32_t widest = engine->width[engine->width_count - 1].columns;
+    uint64_t exchange = 16ull * engine->shape->exchange_entries, records = 2 * 16ull * engine->groups;
+    uint64_t logits = 2ull * widest * engine->base.snapshot->vocab;
+    MD_TRY(md_cuda_alloc(engine, exchange, "vectors", &engine->exchange, err));
+    MD_TRY(md_cuda_alloc(engine, records, "records", &engine->records, err));
+    MD_TRY(md_cuda_alloc(engine, logits, "logits", &engine->logits, err));
+    MD_TRY(md_cuda_alloc(engine, 4 * MD_CUDA_REPORT_WORDS, "the report", &engine->report, err));
+    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->exchange, 0, exchange, engine->stream), "clearing"));
+    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->records, 0, records, engine->stream), "clearing"));
+    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->report, 0, 4 * MD_CUDA_REPORT_WORDS, engine->stream), "clearing"));
+    void *pinned;
+    MD_TRY(MD_CU(engine, cuMemHostAlloc(&pinned, logits, 0), "pinned memory for logits"));
+    engine->logits_host = pinned;
+    MD_TRY(MD_CU(engine, cuMemHostAlloc(&pinned, MAILBOX_BYTES, CU_HOST_ALLOC_DEVICEMAP), "pinned memory for tokens"));
+    engine->mailbox = pinned;
+    memset(pinned, 0, MAILBOX_BYTES);
+    return MD_CU(engine, cuMemHostGetDevicePointer(&engine->mailbox_at, pinned, 0), "cuMemHostGetDevicePointer");
+}
+
+md_status md_cuda_open(const md_plan *plan, bool resident, const md_engine_options *options, md_engine **out,
+                       md_error *err) {
+    *out = NULL;
+    md_status status;
+    md_cuda_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) return md_fail(err, MD_E_MEMORY, "out of memory");
+    engine->base = (md_engine){.ops = &cuda_ops, .snapshot = plan->snapshot, .plan = plan};
+    engine->resident = resident;
+    engine->deadline_us = (options->deadline_ms ? options->deadline_ms : DEFAULT_DEADLINE_MS) * 1000;
+    engine->epoch = plan->stage_count;
+    engine->inject = getenv("MEGADECODE_CUDA_INJECT") != NULL;
+    MD_TRY_GOTO(open_device(engine, options->device_index, err));
+    engine->groups = options->groups ? options->groups : (uint32_t)engine->device.sms;
+    if (engine->groups > MD_MAX_WORKERS) {
+        status = md_fail(err, MD_E_USAGE, "%u workers, expected at most %d", engine->groups, MD_MAX_WORKERS);
+        goto fail;
+    }
+    MD_TRY_GOTO(md_cuda_shape_build(plan, &engine->shape, err));
+    MD_TRY_GOTO(open_kernels(engine, err));
+    MD_TRY_GOTO(open_buffers(engine, err));
+    MD_TRY_GOTO(md_cuda_upload(engine, options, err));
+    *out = &engine->base;
+    return MD_OK;
+fail:
+    close_engine(&engine->base);
+    return status;
+}

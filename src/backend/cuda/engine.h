@@ -1,0 +1,89 @@
+// The CUDA engine's parts, shared by its files: engine.c (open, close), upload.c (weights), kv.c (caches), launch.c
+// (steps), burst.c (many tokens a launch).
+#ifndef MD_BACKEND_CUDA_ENGINE_H
+#define MD_BACKEND_CUDA_ENGINE_H
+
+#include "backend/backend.h"
+#include "backend/cuda/dl.h"
+#include "backend/cuda/params.h"
+#include "backend/cuda/shape.h"
+
+enum { MD_CUDA_THREADS = 544 }; // of a CTA: 16 consumer warps and the producer
+
+typedef struct md_cuda_width { // the kernel for steps of up to `columns` columns
+    uint32_t columns, shared_bytes;
+    CUmodule module;
+    CUfunction step, quantize;
+} md_cuda_width;
+
+typedef struct md_cuda_engine {
+    md_engine base; // first: the public handle
+    const md_cuda_driver *cu;
+    md_cuda_device device;
+    CUdevice handle;
+    CUcontext context; // the device's primary context, retained
+    CUstream stream;
+    md_cuda_shape *shape;
+    md_cuda_width width[2]; // one column; the widest
+    uint32_t width_count;
+    bool resident;
+    uint32_t groups, deadline_us;
+    CUdeviceptr arena, runs, aux, embed, embed_scales, embed_biases;
+    CUdeviceptr exchange, records, logits, report;
+    CUdeviceptr stats, partials; // grown as contexts need them
+    uint32_t blocks;             // attention blocks they have room for
+    uint64_t weight_bytes;
+    uint32_t epoch;         // of the next step; a multiple of the stage count
+    uint16_t *logits_host;  // pinned, [columns][vocab]
+    uint32_t *mailbox;      // pinned: {count, cancel, tokens}
+    CUdeviceptr mailbox_at; // the same, as the device sees it
+    uint32_t caches_opened;
+    uint32_t delay_seed, drop_worker, drop_stage; // fault injection of tests, 0 = none; see md_cuda_inject
+    bool inject;
+} md_cuda_engine;
+
+static inline md_cuda_engine *md_cuda_of(md_engine *engine) { return (md_cuda_engine *)engine; }
+
+typedef struct md_cuda_kv {
+    uint32_t context, home;
+    bool quantized;
+    CUdeviceptr layers;      // md_cuda_kv_layer[layers]
+    CUdeviceptr wide, codes; // bf16 of all layers; codes and scales of the quantized ones
+    uint64_t wide_bytes, code_bytes;
+    md_cuda_kv_layer *layer; // the host's copy of `layers`, owned
+} md_cuda_kv;
+
+#define MD_CU(engine, call, what) md_cuda_check((engine)->cu, (engine)->cu->call, what, err)
+
+// Makes the engine's context current in the calling thread: before any driver call.
+md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err);
+md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
+                        md_error *err);
+void md_cuda_free(const md_cuda_engine *engine, CUdeviceptr *memory);
+
+// Packs and uploads the weights: arena, runs, aux, embedding.
+md_status md_cuda_upload(md_cuda_engine *engine, const md_engine_options *options, md_error *err);
+
+md_status md_cuda_kv_open(md_engine *engine, uint32_t context, md_kv **out, md_error *err);
+void md_cuda_kv_close(md_engine *engine, md_kv *kv);
+uint64_t md_cuda_kv_bytes(const md_engine *engine, const md_kv *kv);
+md_status md_cuda_kv_quantize(md_engine *engine, md_kv *kv, const md_kv_format *format, uint32_t positions,
+                              md_error *err);
+md_status md_cuda_kv_copy(md_engine *engine, md_kv *dst, const md_kv *src, uint32_t positions, md_error *err);
+
+// The parameters every launch has, and a launch of stages [params->stage_begin, params->stage_end).
+void md_cuda_params_fill(md_cuda_engine *engine, md_cuda_params *params);
+md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, const md_cuda_params *params,
+                         bool cooperative, md_error *err);
+// A whole step of the engine's kind: one launch, or one a stage.
+md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
+                              md_error *err);
+// Waits for the stream, then looks at the report: MD_E_TIMEOUT with its words when a wait ran out.
+md_status md_cuda_finish(md_cuda_engine *engine, md_error *err);
+// Reserves `steps` steps' tags.
+md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *epoch, md_error *err);
+
+md_status md_cuda_step(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
+md_status md_cuda_burst(md_engine *engine, md_burst *request, md_error *err);
+
+#endif

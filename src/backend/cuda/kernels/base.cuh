@@ -1,0 +1,179 @@
+// Parameters, and the few PTX instructions that CUDA C has no name for. Everything here is a leaf.
+
+#define MAX_COLUMNS 8
+#define MAX_STOPS 32
+
+// One column of a step; one layer of a sequence's cache; one CTA's share of a stage. The host fills them
+// (src/backend/cuda/params.h holds the same declarations).
+struct md_col {
+    u64 kv; // md_kv_layer[LAYERS]
+    u32 position, token;
+    u32 home;   // which CTA owns the sequence's first cache block
+    u32 logits; // wanted
+};
+struct md_kv_layer {
+    u64 k, v;             // [kv head][context][HEAD_DIM] bf16, or packed codes of `bits`
+    u64 k_scales, v_scales; // quantized: [kv head][context][HEAD_DIM / group] {scale, bias} bf16
+    u32 bits, group, context, pad;
+};
+struct md_run {
+    u64 offset; // bytes from the arena's start; a run ends where the next stage's begins
+    u32 first, count; // items
+};
+struct md_params {
+    u64 arena, runs, aux, embed, embed_scales, embed_biases;
+    u64 exchange, stats, partials, records;
+    u64 logits;  // bf16 [MAX_COLUMNS][VOCAB]
+    u64 report;  // u32[8] {aborted, worker, stage, expected, seen, column, 0, 0}
+    u64 mailbox; // pinned host memory: u32 {count, cancel}, then the tokens
+    u32 groups, columns, stage_begin, stage_end;
+    u32 tokens;      // steps of this launch (only column 0 then)
+    u32 epoch;       // tag of the launch's first stage, minus 1
+    u32 blocks;      // attention blocks the partials have room for
+    u32 next;        // compute the next token after the head
+    u32 deadline_us; // bound of every wait
+    u32 stop_count;
+    u32 stop[MAX_STOPS];
+    u32 delay_seed, drop_worker, drop_tag; // fault injection; read only in sources generated with INJECT 1
+    u32 pad;
+    md_col col[MAX_COLUMNS];
+};
+
+// ---- bf16 and fp32 ------------------------------------------------------------------------------------------------
+
+static __device__ __forceinline__ float bf_lo(u32 pair) { return __uint_as_float(pair << 16); }
+static __device__ __forceinline__ float bf_hi(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+static __device__ __forceinline__ float bf_to(u32 half) { return __uint_as_float(half << 16); }
+// Nearest, ties to even; the values here are finite.
+static __device__ __forceinline__ u32 bf_bits(float x) {
+    u32 u = __float_as_uint(x);
+    return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+}
+static __device__ __forceinline__ float bf(float x) { return bf_to(bf_bits(x)); }
+
+// src/base/mathx.h, md_expf: the same operations.
+static __device__ __forceinline__ float exp_own(float x) {
+    if (x < -87.0f) return 0.0f;
+    if (x > 88.0f) x = 88.0f;
+    float t = fmaf(x, 1.44269504f, 12582912.0f);
+    float n = t - 12582912.0f;
+    float r = fmaf(n, -0.693145752f, x);
+    r = fmaf(n, -1.42860677e-6f, r);
+    float p = 1.98412698e-4f;
+    p = fmaf(p, r, 1.38888889e-3f);
+    p = fmaf(p, r, 8.33333333e-3f);
+    p = fmaf(p, r, 4.16666667e-2f);
+    p = fmaf(p, r, 1.66666667e-1f);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    return __uint_as_float(__float_as_uint(p) + (__float_as_uint(t) << 23));
+}
+
+// src/base/mathx.c, md_sincosf: the same operations, in double.
+static __device__ __noinline__ void sincos_own(float angle, float *sine, float *cosine) {
+    double x = (double)angle;
+    double k = rint(x * 0.63661977236758134308);
+    double r = ((x - k * 0x1.921fb544p+0) - k * 0x1.0b4611a6p-34) - k * 0x1.3198a2e037073p-69;
+    double z = r * r;
+    double p = -1.0 / 1307674368000.0;
+    p = p * z + 1.0 / 6227020800.0;
+    p = p * z - 1.0 / 39916800.0;
+    p = p * z + 1.0 / 362880.0;
+    p = p * z - 1.0 / 5040.0;
+    p = p * z + 1.0 / 120.0;
+    p = p * z - 1.0 / 6.0;
+    float s = (float)(r + r * (z * p));
+    double q = 1.0 / 20922789888000.0;
+    q = q * z - 1.0 / 87178291200.0;
+    q = q * z + 1.0 / 479001600.0;
+    q = q * z - 1.0 / 3628800.0;
+    q = q * z + 1.0 / 40320.0;
+    q = q * z - 1.0 / 720.0;
+    q = q * z + 1.0 / 24.0;
+    q = q * z - 0.5;
+    float c = (float)(1.0 + z * q);
+    switch ((long long)k & 3) {
+    case 0: *sine = s, *cosine = c; break;
+    case 1: *sine = c, *cosine = -s; break;
+    case 2: *sine = -s, *cosine = -c; break;
+    default: *sine = -c, *cosine = s; break;
+    }
+}
+
+// Sums over a warp in a fixed order: every lane gets the result.
+static __device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int d = 16; d; d >>= 1) x += __shfl_xor_sync(~0u, x, d);
+    return x;
+}
+static __device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int d = 16; d; d >>= 1) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+    return x;
+}
+
+// ---- barriers and memory ------------------------------------------------------------------------------------------
+
+// The consumers' barrier; the producer warp takes no part.
+static __device__ __forceinline__ void consumers_sync() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
+// The same, telling everyone whether anyone failed: the one uniform decision to leave.
+static __device__ __forceinline__ bool consumers_any(bool failed) {
+    u32 any;
+    asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 p, %1, 0;\n bar.red.or.pred q, 1, %2, p;\n selp.u32 %0, 1, 0, q;\n}"
+                 : "=r"(any)
+                 : "r"((u32)failed), "n"(CONSUMERS)
+                 : "memory");
+    return any != 0;
+}
+
+static __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+// 16 bytes read or written as one: the data is its own flag, so relaxed order is enough; gpu scope, because CTAs of one
+// grid talk.
+static __device__ __forceinline__ uint4 load_entry(const uint4 *p) {
+    u64 lo, hi;
+    asm volatile("{\n .reg .b128 v;\n ld.relaxed.gpu.global.b128 v, [%2];\n mov.b128 {%0, %1}, v;\n}"
+                 : "=l"(lo), "=l"(hi)
+                 : "l"(p)
+                 : "memory");
+    return make_uint4((u32)lo, (u32)(lo >> 32), (u32)hi, (u32)(hi >> 32));
+}
+static __device__ __forceinline__ void store_entry(uint4 *p, uint4 v) {
+    u64 lo = v.x | (u64)v.y << 32, hi = v.z | (u64)v.w << 32;
+    asm volatile("{\n .reg .b128 v;\n mov.b128 v, {%1, %2};\n st.relaxed.gpu.global.b128 [%0], v;\n}" ::"l"(p), "l"(lo),
+                 "l"(hi)
+                 : "memory");
+}
+static __device__ __forceinline__ u32 load_relaxed(const u32 *p) {
+    u32 v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+static __device__ __forceinline__ u32 load_system(const u32 *p) {
+    u32 v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+// Release at system scope: the host that sees the count also sees the token stored before it.
+static __device__ __forceinline__ void store_system_release(u32 *p, u32 v) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+static __device__ __forceinline__ u64 now_ns() {
+    u64 t;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+    return t;
+}
+
+// D += A * B on 16 x 16 by 16 x 8 bf16, fp32 sums. A column of D depends on the same column of B alone.
+static __device__ __forceinline__ void mma(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// (nibbles & 0x000f000f) | magic, one instruction.
+static __device__ __forceinline__ u32 nibbles(u32 w, u32 magic) {
+    u32 r;
+    asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;" : "=r"(r) : "r"(w), "r"(magic));
+    return r;
+}

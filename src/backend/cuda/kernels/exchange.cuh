@@ -1,0 +1,78 @@
+// Vectors between CTAs. A vector is exchanged as 16-byte entries {6 bf16 values, tag}: a tile of 16 values is three
+// entries (6 + 6 + 4). A producer writes an entry with one store; a consumer reads the entry until the tag is the one it
+// waits for. The data is its own flag: no counter, no fence, no grid barrier.
+//
+// Tags grow by one a stage and never reset inside a launch, so an entry of an earlier stage or step can't be taken for a
+// new one. Nothing is overwritten too early either: every read is made for an item whose output the next stage awaits in
+// full, so whoever writes a vector again has seen, directly or through others, the work of all its readers. (The records
+// of the next token are the exception, read by CTAs that may have no items: they alternate between two buffers.)
+
+struct md_ctx { // what every thread carries
+    const md_params *p;
+    u32 cta, tid, warp, lane;
+    u32 step; // of this launch
+    u32 tag0; // tag of stage s of this step: tag0 + s + 1
+    bool failed;
+    u32 stage; // for reports
+};
+
+#define TAG(ctx, s) ((ctx).tag0 + (u32)(s) + 1u)
+
+#define REPORT_WAIT_ENTRY 1
+
+// The first to fail writes the report; everyone who waits sees the abort word and leaves.
+static __device__ __noinline__ bool wait_expired(const md_params *p, u32 cta, u32 stage, u32 expected, u32 seen, u64 start) {
+    u32 *report = (u32 *)p->report;
+    if (load_relaxed(report)) return true;
+    if (now_ns() - start < p->deadline_us * 1000ull) return false;
+    if (atomicCAS(report, 0u, 1u) == 0u) {
+        report[1] = cta, report[2] = stage, report[3] = expected, report[4] = seen;
+        __threadfence_system();
+    }
+    return true;
+}
+
+// Entry `at`, once it carries `tag`. `first` is what an earlier load of it returned.
+static __device__ __forceinline__ uint4 wait_entry_from(md_ctx &ctx, const uint4 *at, u32 tag, uint4 first) {
+    if (first.w == tag) return first;
+    u64 start = 0;
+    for (u32 tries = 1; !ctx.failed; tries++) {
+        first = load_entry(at);
+        if (first.w == tag) break;
+        if ((tries & 255u) == 0) {
+            if (!start) start = now_ns();
+            if (wait_expired(ctx.p, ctx.cta, ctx.stage, tag, first.w, start)) ctx.failed = true;
+        }
+    }
+    return first;
+}
+static __device__ __forceinline__ uint4 wait_entry(md_ctx &ctx, const uint4 *at, u32 tag) {
+    return wait_entry_from(ctx, at, tag, load_entry(at));
+}
+
+static __device__ __forceinline__ void put_entry(const md_ctx &ctx, uint4 *at, u32 a, u32 b, u32 c, u32 tag) {
+#if INJECT
+    if (ctx.p->drop_tag == tag && ctx.p->drop_worker == ctx.cta) return;
+#endif
+    store_entry(at, make_uint4(a, b, c, tag));
+}
+
+// Entry of tile `tile` of column `c` in a vector of `tiles` tiles.
+static __device__ __forceinline__ uint4 *entry_of(const md_params *p, u32 vector, u32 tiles, u32 c, u32 tile, u32 e) {
+    return (uint4 *)p->exchange + vector + (c * tiles + tile) * 3 + e;
+}
+
+// Half a warp holds the 16 values of a tile, one a lane; its first three lanes put the entries.
+static __device__ __forceinline__ void put_tile(const md_ctx &ctx, uint4 *entries, u32 value, bool valid, u32 tag) {
+    u32 e = ctx.lane & 15, half = ctx.lane & 16, v[6];
+#pragma unroll
+    for (u32 i = 0; i < 6; i++) v[i] = __shfl_sync(~0u, value, (half + 6 * e + i) & 31);
+    if (e == 2) v[4] = v[5] = 0;
+    if (valid && e < 3) put_entry(ctx, entries + e, v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, tag);
+}
+
+// Value `lane16` (0..15) of a tile, from its entry.
+static __device__ __forceinline__ float entry_value(uint4 entry, u32 lane16) {
+    u32 slot = lane16 % 6, word = slot < 2 ? entry.x : slot < 4 ? entry.y : entry.z;
+    return slot & 1 ? bf_hi(word) : bf_lo(word);
+}

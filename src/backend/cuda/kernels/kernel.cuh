@@ -1,0 +1,116 @@
+// The kernel: stages [stage_begin, stage_end) of p.tokens steps. One launch of all stages on all SMs is the resident
+// engine; one launch a stage is the ops engine. Both run this same code, so they give the same bits.
+//
+// One CTA an SM: CONSUMER_WARPS warps compute, one thread of the last warp streams the weights.
+
+template <int NC> static __device__ __forceinline__ bool run_stage(md_ctx &ctx, md_stream &stream, u32 s, md_best *best) {
+    ctx.stage = s;
+#if INJECT
+    if (ctx.p->delay_seed) { // a pseudo-random delay of up to 8 us in every stage of every CTA
+        u32 h = (ctx.p->delay_seed + s * 0x9e3779b9u) ^ (ctx.cta + ctx.step * 977u) * 0x85ebca6bu;
+        h = (h ^ h >> 15) * 0x2c1b3c6du, h ^= h >> 13;
+        if (h & 1) __nanosleep(h >> 19);
+    }
+#endif
+    if (s == S_EMBED) return stage_embed(ctx, TAG(ctx, s));
+    if (s == S_HEAD) return stage_matrix<NC, KIND_HEAD, NB_X, SPLIT_HEAD>(ctx, stream, s, 0, best);
+    u32 layer = (s - S_LAYERS) / S_A_LAYER, qkv = s - (s - S_LAYERS) % S_A_LAYER;
+    // Attention, merge and matrix stages use one work area: where its use changes, nobody may still be in the old one.
+    if (s - qkv >= S_SCORES && s - qkv <= S_OUT) consumers_sync();
+    switch (s - qkv) {
+    case S_QKV: return stage_matrix<NC, KIND_QKV, NB_X, SPLIT_QKV>(ctx, stream, s, layer, best);
+    case S_SCORES: return stage_scores(ctx, layer, TAG(ctx, qkv), TAG(ctx, s));
+    case S_ATTN: return stage_attn(ctx, layer, TAG(ctx, qkv), TAG(ctx, qkv + S_SCORES), TAG(ctx, s));
+    case S_MERGE: return stage_merge(ctx, TAG(ctx, qkv + S_ATTN), TAG(ctx, s));
+    case S_OUT: return stage_matrix<NC, KIND_OUT, NB_ATTN, SPLIT_OUT>(ctx, stream, s, layer, best);
+    case S_GATE_UP: return stage_matrix<NC, KIND_GATE_UP, NB_X, SPLIT_GATE_UP>(ctx, stream, s, layer, best);
+    default: return stage_matrix<NC, KIND_DOWN, NB_F, SPLIT_DOWN>(ctx, stream, s, layer, best);
+    }
+}
+
+template <int NC> static __device__ __forceinline__ void consume(const md_params &p, md_stream &stream) {
+    md_ctx ctx;
+    ctx.p = &p, ctx.cta = blockIdx.x, ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
+    ctx.failed = false, ctx.stage = 0;
+    for (u32 s = ctx.tid; s < STAGES; s += CONSUMERS) SH_RUNS[s] = ((const md_run *)p.runs)[(u64)s * p.groups + ctx.cta];
+    if (ctx.tid < (NC == 1 ? 1 : p.columns)) SH_TOKENS[ctx.tid] = p.col[ctx.tid].token;
+    stream.position = 0;
+    for (ctx.step = 0; ctx.step < p.tokens; ctx.step++) {
+        ctx.tag0 = p.epoch + ctx.step * STAGES;
+        consumers_sync();
+        for (u32 i = ctx.tid; i < (NC == 1 ? 1 : p.columns) * (HEAD_DIM / 2); i += CONSUMERS) {
+            float position = (float)(p.col[i / (HEAD_DIM / 2)].position + ctx.step), sine, cosine;
+            sincos_own(position * ROPE_SCALE * __ldg(PARAM_AUX(&p, AUX_INV_FREQ) + i % (HEAD_DIM / 2)), &sine, &cosine);
+            SH_ROPE[i] = make_float2(cosine, sine);
+        }
+        consumers_sync();
+        md_best best = {-INFINITY, ~0u};
+        for (u32 s = p.stage_begin; s < p.stage_end; s++)
+            if (run_stage<NC>(ctx, stream, s, &best)) return;
+        if (NC == 1 && p.stage_end == STAGES && p.stage_begin < STAGES) {
+            consumers_sync();
+            record_put(ctx, best, TAG(ctx, S_HEAD));
+        }
+        if (NC == 1 && p.next) {
+            u32 token;
+            bool stop;
+            if (next_token(ctx, TAG(ctx, S_HEAD), &token, &stop) || stop) return;
+            if (ctx.tid == 0) SH_TOKENS[0] = token; // read after the next step's first barrier
+        }
+#if HAS_RING
+        stream.position = stream_token_end(stream.position);
+        stream_release(stream, stream.position, ctx.lane, p.deadline_us);
+#else
+        stream.position = 0;
+#endif
+    }
+}
+
+template <int NC> static __device__ __forceinline__ void kernel(const md_params &p) {
+    const md_run *runs = (const md_run *)p.runs + blockIdx.x;
+    u64 begin = p.stage_begin < STAGES ? runs[(u64)p.stage_begin * p.groups].offset : 0;
+    md_stream stream;
+    stream.have = stream.released = 0, stream.failed = false;
+#if HAS_RING
+    if (threadIdx.x == 0) {
+        for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(&SH_FULL[i], 1), mbar_init(&SH_EMPTY[i], CONSUMER_WARPS);
+        *SH_STOP = 0;
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x >= CONSUMERS) {
+        if (threadIdx.x == CONSUMERS && p.stage_begin < p.stage_end) {
+            u64 bytes = runs[(u64)p.stage_end * p.groups].offset - begin;
+            u64 head = p.stage_end == STAGES ? runs[(u64)S_HEAD * p.groups].offset - begin : ~0u; // wider window there
+            stream_produce((const u8 *)p.arena + begin, (u32)bytes, (u32)head, p.tokens);
+        }
+        return;
+    }
+    consume<NC>(p, stream);
+    *SH_STOP = 1; // every thread may say so: the producer leaves at its next wait
+#else
+    if (threadIdx.x >= CONSUMERS) return;
+    stream.base = (const u8 *)p.arena + begin;
+    consume<NC>(p, stream);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) md_step(const __grid_constant__ md_params p) { kernel<COLUMNS>(p); }
+
+// Quantizes the first `positions` entries of one layer's bf16 cache into another description of it: one warp a group.
+extern "C" __global__ void md_cache_quantize(md_kv_layer from, md_kv_layer to, u32 positions) {
+    u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
+    __shared__ float values[8][128];
+    float *own = values[threadIdx.x / 32];
+    u32 groups = HEAD_DIM / to.group, n = positions * KV_HEADS * groups * 2;
+    for (u32 i = warp; i < n; i += warps) {
+        u32 g = i % groups, value = i / groups % 2, head = i / groups / 2 % KV_HEADS, position = i / groups / 2 / KV_HEADS;
+        const u16 *row = (const u16 *)(value ? from.v : from.k) + ((u64)head * from.context + position) * HEAD_DIM + g * to.group;
+        for (u32 k = lane; k < to.group; k += 32) own[k] = bf_to(row[k]);
+        __syncwarp();
+        u64 at = (u64)head * to.context + position;
+        quantize_group(own, to.bits, to.group, (u8 *)(value ? to.v : to.k) + at * (HEAD_DIM * to.bits / 8) + g * to.group * to.bits / 8,
+                       (u32 *)(value ? to.v_scales : to.k_scales) + at * groups + g, lane);
+        __syncwarp();
+    }
+}

@@ -1,0 +1,105 @@
+// The weight stream. A CTA's weights of a whole token lie in one contiguous run of bytes; one producer thread copies it,
+// segment by segment, into a ring in shared memory, as far ahead as the ring and the window of bytes in flight allow, and
+// never stops at a stage's end: weights don't depend on activations. Positions are counted in units of 16 bytes from
+// the launch's start and never reset; every token starts at a whole segment.
+//
+// full[slot] completes when a segment's bytes have landed; empty[slot] when all consumer warps have gone past it. A warp
+// that waits for phase n of a slot has not released it, so phase n + 1 cannot begin: one parity bit suffices.
+//
+// Without bulk copies (before sm_90) there is no ring: consumers read the run in global memory.
+
+// A consumer warp's view of the stream.
+struct md_stream {
+#if !HAS_RING
+    const u8 *base; // the arena at the launch's first byte of this CTA
+#endif
+    u32 have, released; // segments known to have landed; segments given back
+    u32 position;       // the current stage's first unit
+    bool failed;
+};
+
+#if HAS_RING
+static __device__ __forceinline__ void mbar_init(u64 *bar, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(count) : "memory");
+}
+static __device__ __forceinline__ bool mbar_test(u64 *bar, u32 parity) {
+    u32 done;
+    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(shared_address(bar)), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+static __device__ __forceinline__ void mbar_arrive(u64 *bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
+}
+
+// Waits until segments [0, want) have landed. Bounded: nothing but a lost copy can make it wait for long.
+static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 deadline_us) {
+    for (; s.have < want; s.have++) {
+        u32 slot = s.have % RING_SEGMENTS, parity = s.have / RING_SEGMENTS & 1;
+        if (mbar_test(&SH_FULL[slot], parity)) continue;
+        u64 start = now_ns();
+        while (!s.failed && !mbar_test(&SH_FULL[slot], parity)) s.failed = now_ns() - start > deadline_us * 1000ull;
+    }
+}
+// Lands everything up to and including unit `last`.
+static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 deadline_us) {
+    stream_land(s, last / SEGMENT_UNITS + 1, deadline_us);
+}
+// Gives back every segment that ends at or before unit `next`, the first this warp will read from now on. A segment is
+// given back only once it has landed: before, the arrival could count for the segment that was in its slot.
+static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u32 lane, u32 deadline_us) {
+    u32 end = next / SEGMENT_UNITS;
+    if (s.released >= end) return;
+    __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
+    for (; s.released < end; s.released++) {
+        stream_land(s, s.released + 1, deadline_us);
+        if (lane == 0) mbar_arrive(&SH_EMPTY[s.released % RING_SEGMENTS]);
+    }
+}
+static __device__ __forceinline__ u32 stream_wrap(u32 unit) { return unit % RING_UNITS; }
+static __device__ __forceinline__ const u8 *stream_at(const md_stream &, u32 wrapped, u32 units) {
+    u32 at = wrapped + units;
+    return SH_RING + (at >= RING_UNITS ? at - RING_UNITS : at) * UNIT;
+}
+static __device__ __forceinline__ u32 stream_token_end(u32 unit) {
+    return (unit + SEGMENT_UNITS - 1) / SEGMENT_UNITS * SEGMENT_UNITS;
+}
+
+// The producer thread: `bytes` from `source`, once a token.
+static __device__ void stream_produce(const u8 *source, u32 bytes, u32 head_at, u32 tokens) {
+    u32 segment = 0;
+    u64 policy; // weights are read once a token: leave L2 to activations and the cache
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    for (u32 token = 0; token < tokens; token++) {
+        for (u32 at = 0; at < bytes; at += SEGMENT_BYTES, segment++) {
+            u32 slot = segment % RING_SEGMENTS, window = at >= head_at ? WINDOW_HEAD : WINDOW_LAYERS;
+            while (segment >= RING_SEGMENTS && !mbar_test(&SH_EMPTY[slot], (segment / RING_SEGMENTS - 1) & 1))
+                if (*SH_STOP) goto drain;
+            if (segment >= window) {
+                u32 before = segment - window;
+                while (!mbar_test(&SH_FULL[before % RING_SEGMENTS], before / RING_SEGMENTS & 1))
+                    if (*SH_STOP) goto drain;
+            }
+            u32 n = bytes - at < SEGMENT_BYTES ? bytes - at : SEGMENT_BYTES;
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&SH_FULL[slot])), "r"(n)
+                         : "memory");
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                         "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(SH_RING + slot * SEGMENT_BYTES)),
+                         "l"(source + at), "r"(n), "r"(shared_address(&SH_FULL[slot])), "l"(policy)
+                         : "memory");
+        }
+    }
+drain: // shared memory must not be left while copies into it are under way
+    for (u32 i = segment > RING_SEGMENTS ? segment - RING_SEGMENTS : 0; i < segment; i++)
+        while (!mbar_test(&SH_FULL[i % RING_SEGMENTS], i / RING_SEGMENTS & 1)) {}
+}
+#else
+static __device__ __forceinline__ void stream_need(md_stream &, u32, u32) {}
+static __device__ __forceinline__ void stream_release(md_stream &, u32, u32, u32) {}
+static __device__ __forceinline__ u32 stream_wrap(u32 unit) { return unit; }
+static __device__ __forceinline__ const u8 *stream_at(const md_stream &s, u32 unit, u32 units) {
+    return s.base + (u64)(unit + units) * UNIT;
+}
+#endif

@@ -1,0 +1,99 @@
+// Sizes that follow from the model's, and the layout of a CTA's shared memory: ring, barriers, tables, and one work area
+// that matrix stages, attention and merge use in turn.
+//
+// The sizes in capitals that are defined nowhere here (HIDDEN, T_Q, SPLIT_HEAD, ...) are literals of the one model this
+// source was generated for; they stand at the head of the generated file, with a word on each.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define UNIT 16 // bytes in which stream positions are counted
+#define SEGMENT_UNITS (SEGMENT_BYTES / UNIT)
+#define CONSUMER_WARPS 16
+#define CONSUMERS (CONSUMER_WARPS * 32)
+#define THREADS (CONSUMERS + 32) // the last warp is the producer of the weight stream
+
+#define XSTRIDE (BLOCKS_MAX * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
+#define RED_FLOATS (COLUMNS == 1 ? 4096 : 8192) // partial sums of a round of tiles
+
+#define ATTN_ROWS 64 // positions of one attention block on the GPU
+#define REP (Q_HEADS / KV_HEADS)
+#define PARTIAL_ENTRIES ((HEAD_DIM + 2 + 2) / 3) // a partial {m, l, o[HEAD_DIM]} in entries of 3 fp32 and a tag
+#define Q_STRIDE (HEAD_DIM + 4)
+#define S_STRIDE (ATTN_ROWS + 1)
+#define K_STRIDE (HEAD_DIM * 2 + 16) // bytes of a cached row in shared memory
+#define MERGE_PARTS 8
+
+static __host__ __device__ constexpr u32 align128(u32 n) { return (n + 127) / 128 * 128; }
+static __host__ __device__ constexpr u32 larger(u32 a, u32 b) { return a > b ? a : b; }
+
+struct md_map { // bytes from the start of shared memory
+    static constexpr u32 runs = 0;
+    static constexpr u32 rope = runs + align128(STAGES * 16);
+    static constexpr u32 tokens = rope + align128(COLUMNS * HEAD_DIM * 4);
+    static constexpr u32 work = tokens + 128;
+    // matrix stages
+    static constexpr u32 xs = work;
+    static constexpr u32 red = xs + align128(COLUMNS * XSTRIDE * 2);
+    static constexpr u32 parts = red + align128(RED_FLOATS * 4);
+    static constexpr u32 matvec_end = parts + align128(COLUMNS * CONSUMER_WARPS * 4);
+    // attention
+    static constexpr u32 k = work;
+    static constexpr u32 v = k + align128(ATTN_ROWS * K_STRIDE);
+    static constexpr u32 k_scales = v + align128(ATTN_ROWS * K_STRIDE);
+    static constexpr u32 v_scales = k_scales + align128(ATTN_ROWS * (HEAD_DIM / 32) * 4);
+    static constexpr u32 q = v_scales + align128(ATTN_ROWS * (HEAD_DIM / 32) * 4);
+    static constexpr u32 scores = q + align128(REP * Q_STRIDE * 4);
+    static constexpr u32 out = scores + align128(REP * S_STRIDE * 4);
+    static constexpr u32 row = out + align128(REP * 3 * PARTIAL_ENTRIES * 4);
+    static constexpr u32 attn_end = row + align128(2 * HEAD_DIM * 4);
+    // merge, and the choice of the next token
+    static constexpr u32 weights = work;
+    static constexpr u32 sums = weights + align128(ATTN_BLOCKS * 4);
+    static constexpr u32 reduce = sums + align128(MERGE_PARTS * 3 * PARTIAL_ENTRIES * 4);
+    static constexpr u32 merge_end = reduce + align128(CONSUMER_WARPS * 32);
+    static constexpr u32 work_end = larger(matvec_end, larger(attn_end, merge_end));
+#if HAS_RING
+    static constexpr u32 segments = (SHARED_BYTES - work_end - 256) / (SEGMENT_BYTES + 16);
+    static constexpr u32 bars = work_end; // full[segments], empty[segments], the stop word
+    static constexpr u32 ring = bars + align128(segments * 16 + 4);
+    static constexpr u32 end = ring + segments * SEGMENT_BYTES;
+#else
+    static constexpr u32 end = work_end;
+#endif
+};
+static_assert(md_map::end <= SHARED_BYTES, "the work area does not fit shared memory");
+extern __shared__ __align__(128) u8 shared[];
+
+// The areas, by type. What the ring's and the tables' hold for the whole launch, the others within one stage.
+struct md_run;
+#define SH_RUNS ((md_run *)(shared + md_map::runs))   // this CTA's run of each stage, [STAGES]
+#define SH_ROPE ((float2 *)(shared + md_map::rope))   // [COLUMNS][HEAD_DIM / 2] {cos, sin} of this step's positions
+#define SH_TOKENS ((u32 *)(shared + md_map::tokens))  // [COLUMNS] this step's
+#define SH_XS ((u16 *)(shared + md_map::xs))          // [COLUMNS][XSTRIDE] bf16 input of a matrix stage
+#define SH_RED ((float *)(shared + md_map::red))      // [tiles of a round][split][16][COLUMNS] partial sums
+#define SH_PARTS ((float *)(shared + md_map::parts))  // [COLUMNS][CONSUMER_WARPS] partial sums of squares
+#define SH_K (shared + md_map::k)                     // [ATTN_ROWS][K_STRIDE] rows as the cache stores them
+#define SH_V (shared + md_map::v)
+#define SH_K_SCALES ((u32 *)(shared + md_map::k_scales)) // [ATTN_ROWS][HEAD_DIM / 32] {scale, bias}
+#define SH_V_SCALES ((u32 *)(shared + md_map::v_scales))
+#define SH_Q ((float *)(shared + md_map::q))           // [REP][Q_STRIDE]
+#define SH_SCORES ((float *)(shared + md_map::scores)) // [REP][S_STRIDE]
+#define SH_OUT ((float *)(shared + md_map::out))       // [REP][3 * PARTIAL_ENTRIES]
+#define SH_ROW ((float *)(shared + md_map::row))       // [2][HEAD_DIM] the token's own key and value
+#define SH_WEIGHTS ((float *)(shared + md_map::weights)) // [ATTN_BLOCKS]
+#define SH_SUMS ((float *)(shared + md_map::sums))       // [MERGE_PARTS][3 * PARTIAL_ENTRIES]
+#define SH_REDUCE ((float *)(shared + md_map::reduce))   // [2 * CONSUMER_WARPS]
+#if HAS_RING
+#define SH_RING (shared + md_map::ring)
+#define SH_FULL ((u64 *)(shared + md_map::bars))
+#define SH_EMPTY (SH_FULL + RING_SEGMENTS)
+#define SH_STOP ((volatile u32 *)(SH_EMPTY + RING_SEGMENTS))
+#endif
+#if HAS_RING
+#define RING_SEGMENTS (md_map::segments)
+#define RING_UNITS (RING_SEGMENTS * SEGMENT_UNITS)
+static_assert(md_map::segments >= 4, "no room for the ring");
+#endif

@@ -1,0 +1,191 @@
+// A sequence's KV cache on the device. Layout: for each layer keys, then values, [kv head][position][head_dim].
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/engine.h"
+#include "base/checked.h"
+
+enum { HOME_STRIDE = 37 }; // spreads the first blocks of several sequences over the workers
+
+static const md_snapshot *model_of(const md_cuda_engine *engine) { return engine->base.snapshot; }
+
+// Entries of one layer's keys (or values): kv heads times positions.
+static uint64_t entries(const md_cuda_engine *engine, const md_cuda_kv *kv) {
+    return (uint64_t)model_of(engine)->kv_heads * kv->context;
+}
+
+static md_status publish(md_cuda_engine *engine, md_cuda_kv *kv, md_error *err) {
+    return MD_CU(engine, cuMemcpyHtoD(kv->layers, kv->layer, model_of(engine)->layers * sizeof *kv->layer),
+                 "cache table");
+}
+
+// Room for the partials of attention blocks 0 .. blocks-1 of every column and head.
+static md_status grow_partials(md_cuda_engine *engine, uint32_t blocks, md_error *err) {
+    if (blocks <= engine->blocks) return MD_OK;
+    const md_snapshot *model = model_of(engine);
+    uint64_t rows = (uint64_t)MD_CUDA_COLUMNS * model->q_heads * blocks;
+    uint64_t stats = 16 * rows, partials = 16 * rows * ((model->head_dim + 4) / 3);
+    MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "waiting for the last step"));
+    md_cuda_free(engine, &engine->stats);
+    md_cuda_free(engine, &engine->partials);
+    engine->blocks = 0;
+    MD_TRY(md_cuda_alloc(engine, stats, "attention statistics", &engine->stats, err));
+    MD_TRY(md_cuda_alloc(engine, partials, "attention partials", &engine->partials, err));
+    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->stats, 0, stats, engine->stream), "clearing"));
+    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->partials, 0, partials, engine->stream), "clearing"));
+    engine->blocks = blocks;
+    return MD_OK;
+}
+
+md_status md_cuda_kv_open(md_engine *base, uint32_t context, md_kv **out, md_error *err) {
+    *out = NULL;
+    md_cuda_engine *engine = md_cuda_of(base);
+    const md_snapshot *model = model_of(engine);
+    uint32_t limit = engine->shape->attn_blocks * MD_CUDA_ATTN_ROWS;
+    if (context < 1 || context > limit)
+        return md_fail(err, MD_E_USAGE, "a context of %u positions, expected 1 to %u", context, limit);
+    MD_TRY(md_cuda_enter(engine, err));
+    md_status status = MD_OK;
+    md_cuda_kv *kv = calloc(1, sizeof *kv);
+    if (!kv) return md_fail(err, MD_E_MEMORY, "out of memory");
+    kv->context = context;
+    kv->home = engine->caches_opened++ * HOME_STRIDE % engine->groups;
+    kv->layer = calloc(model->layers, sizeof *kv->layer);
+    if (!kv->layer) {
+        status = md_fail(err, MD_E_MEMORY, "out of memory");
+        goto fail;
+    }
+    uint64_t half = entries(engine, kv) * model->head_dim * 2;
+    kv->wide_bytes = 2 * half * model->layers;
+    MD_TRY_GOTO(grow_partials(engine, (uint32_t)md_ceil_div(context, MD_CUDA_ATTN_ROWS), err));
+    MD_TRY_GOTO(md_cuda_alloc(engine, kv->wide_bytes, "a KV cache", &kv->wide, err));
+    MD_TRY_GOTO(md_cuda_alloc(engine, model->layers * sizeof *kv->layer, "a cache table", &kv->layers, err));
+    for (uint32_t l = 0; l < model->layers; l++)
+        kv->layer[l] =
+            (md_cuda_kv_layer){.k = kv->wide + 2 * half * l, .v = kv->wide + 2 * half * l + half, .context = context};
+    MD_TRY_GOTO(publish(engine, kv, err));
+    *out = (md_kv *)kv;
+    return MD_OK;
+fail:
+    md_cuda_kv_close(base, (md_kv *)kv);
+    return status;
+}
+
+void md_cuda_kv_close(md_engine *base, md_kv *handle) {
+    md_cuda_engine *engine = md_cuda_of(base);
+    md_cuda_kv *kv = (md_cuda_kv *)handle;
+    if (!kv || md_cuda_enter(engine, NULL) != MD_OK) return;
+    md_cuda_free(engine, &kv->layers);
+    md_cuda_free(engine, &kv->wide);
+    md_cuda_free(engine, &kv->codes);
+    free(kv->layer);
+    free(kv);
+}
+
+uint64_t md_cuda_kv_bytes(const md_engine *base, const md_kv *handle) {
+    (void)base;
+    const md_cuda_kv *kv = (const md_cuda_kv *)handle;
+    return (kv->wide ? kv->wide_bytes : 0) + kv->code_bytes;
+}
+
+// Bytes of one layer's quantized keys (or values): codes, then scales and biases, each at a multiple of 128.
+static uint64_t code_bytes(const md_cuda_engine *engine, const md_cuda_kv *kv, md_kv_format format) {
+    return md_round_up(entries(engine, kv) * model_of(engine)->head_dim * format.bits / 8, 128);
+}
+static uint64_t scale_bytes(const md_cuda_engine *engine, const md_cuda_kv *kv, md_kv_format format) {
+    return md_round_up(entries(engine, kv) * (model_of(engine)->head_dim / format.group) * 4, 128);
+}
+
+static md_status quantize_layer(md_cuda_engine *engine, const md_cuda_kv_layer *from, const md_cuda_kv_layer *to,
+                                uint32_t positions, md_error *err) {
+    if (!positions) return MD_OK;
+    md_cuda_kv_layer arguments[2] = {*from, *to};
+    void *pointers[] = {&arguments[0], &arguments[1], &positions};
+    return MD_CU(engine,
+                 cuLaunchKernel(engine->width[0].quantize, (unsigned)engine->device.sms, 1, 1, 256, 1, 1, 0,
+                                engine->stream, pointers, NULL),
+                 "quantizing a KV cache");
+}
+
+md_status md_cuda_kv_quantize(md_engine *base, md_kv *handle, const md_kv_format *format, uint32_t positions,
+                              md_error *err) {
+    md_cuda_engine *engine = md_cuda_of(base);
+    md_cuda_kv *kv = (md_cuda_kv *)handle;
+    const md_snapshot *model = model_of(engine);
+    if (kv->quantized) return md_fail(err, MD_E_USAGE, "the KV cache is quantized already");
+    if (positions > kv->context)
+        return md_fail(err, MD_E_CONTEXT, "cannot quantize %u positions of a context of %u", positions, kv->context);
+    MD_TRY(md_cuda_enter(engine, err));
+    bool all = true;
+    uint64_t bytes = 0;
+    for (uint32_t l = 0; l < model->layers; l++) {
+        if (format[l].bits)
+            bytes += 2 * (code_bytes(engine, kv, format[l]) + scale_bytes(engine, kv, format[l]));
+        else
+            all = false;
+    }
+    if (!bytes) return MD_OK;
+    MD_TRY(md_cuda_alloc(engine, bytes, "a quantized KV cache", &kv->codes, err));
+    kv->code_bytes = bytes;
+    kv->quantized = true;
+    CUdeviceptr at = kv->codes;
+    for (uint32_t l = 0; l < model->layers; l++) {
+        if (!format[l].bits) continue;
+        uint64_t codes = code_bytes(engine, kv, format[l]), scales = scale_bytes(engine, kv, format[l]);
+        md_cuda_kv_layer to = {.k = at,
+                               .v = at + codes,
+                               .k_scales = at + 2 * codes,
+                               .v_scales = at + 2 * codes + scales,
+                               .bits = format[l].bits,
+                               .group = format[l].group,
+                               .context = kv->context};
+        at += 2 * (codes + scales);
+        MD_TRY(quantize_layer(engine, &kv->layer[l], &to, positions, err));
+        kv->layer[l] = to;
+    }
+    MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "quantizing a KV cache"));
+    if (all) md_cuda_free(engine, &kv->wide);
+    return publish(engine, kv, err);
+}
+
+// Rows of `row` bytes of each head, from a cache of one context into one of another.
+static md_status copy_rows(md_cuda_engine *engine, CUdeviceptr to, uint64_t to_context, CUdeviceptr from,
+                           uint64_t from_context, uint64_t row, uint32_t positions, md_error *err) {
+    for (uint32_t h = 0; h < model_of(engine)->kv_heads; h++)
+        MD_TRY(MD_CU(engine,
+                     cuMemcpyDtoDAsync(to + h * to_context * row, from + h * from_context * row, positions * row,
+                                       engine->stream),
+                     "copying a KV cache"));
+    return MD_OK;
+}
+
+md_status md_cuda_kv_copy(md_engine *base, md_kv *to_handle, const md_kv *from_handle, uint32_t positions,
+                          md_error *err) {
+    md_cuda_engine *engine = md_cuda_of(base);
+    md_cuda_kv *to = (md_cuda_kv *)to_handle;
+    const md_cuda_kv *from = (const md_cuda_kv *)from_handle;
+    const md_snapshot *model = model_of(engine);
+    if (positions > to->context || positions > from->context)
+        return md_fail(err, MD_E_CONTEXT, "cannot copy %u positions into a cache of %u from one of %u", positions,
+                       to->context, from->context);
+    if (to->quantized) return md_fail(err, MD_E_USAGE, "the cache to copy into is quantized already");
+    MD_TRY(md_cuda_enter(engine, err));
+    if (from->quantized) {
+        md_kv_format format[MD_MAX_LAYERS];
+        for (uint32_t l = 0; l < model->layers; l++)
+            format[l] = (md_kv_format){.bits = (uint8_t)from->layer[l].bits, .group = (uint8_t)from->layer[l].group};
+        MD_TRY(md_cuda_kv_quantize(base, to_handle, format, 0, err));
+    }
+    if (!positions) return MD_OK;
+    for (uint32_t l = 0; l < model->layers; l++) {
+        const md_cuda_kv_layer *a = &to->layer[l], *b = &from->layer[l];
+        uint64_t row = b->bits ? model->head_dim * b->bits / 8 : model->head_dim * 2;
+        MD_TRY(copy_rows(engine, a->k, to->context, b->k, from->context, row, positions, err));
+        MD_TRY(copy_rows(engine, a->v, to->context, b->v, from->context, row, positions, err));
+        if (!b->bits) continue;
+        row = model->head_dim / b->group * 4;
+        MD_TRY(copy_rows(engine, a->k_scales, to->context, b->k_scales, from->context, row, positions, err));
+        MD_TRY(copy_rows(engine, a->v_scales, to->context, b->v_scales, from->context, row, positions, err));
+    }
+    return MD_CU(engine, cuStreamSynchronize(engine->stream), "copying a KV cache");
+}

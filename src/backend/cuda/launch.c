@@ -1,0 +1,143 @@
+// Launching steps and reading what came of them.
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/engine.h"
+#include "base/bf16.h"
+
+static const uint32_t EPOCH_WRAP = 0xf0000000u;
+
+md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *epoch, md_error *err) {
+    uint32_t stages = engine->base.plan->stage_count;
+    if (engine->epoch > EPOCH_WRAP) { // once in a billion steps: forget all tags and begin again
+        const md_snapshot *model = engine->base.snapshot;
+        uint64_t rows = (uint64_t)MD_CUDA_COLUMNS * model->q_heads * engine->blocks;
+        const struct {
+            CUdeviceptr at;
+            uint64_t bytes;
+        } tagged[] = {{engine->exchange, 16ull * engine->shape->exchange_entries},
+                      {engine->records, 32ull * engine->groups},
+                      {engine->stats, 16 * rows},
+                      {engine->partials, 16 * rows * ((model->head_dim + 4) / 3)}};
+        for (size_t i = 0; i < sizeof tagged / sizeof *tagged; i++)
+            if (tagged[i].at)
+                MD_TRY(
+                    MD_CU(engine, cuMemsetD8Async(tagged[i].at, 0, tagged[i].bytes, engine->stream), "clearing tags"));
+        engine->epoch = stages;
+    }
+    *epoch = engine->epoch;
+    engine->epoch += stages * steps;
+    return MD_OK;
+}
+
+void md_cuda_params_fill(md_cuda_engine *engine, md_cuda_params *params) {
+    *params = (md_cuda_params){.arena = engine->arena,
+                               .runs = engine->runs,
+                               .aux = engine->aux,
+                               .embed = engine->embed,
+                               .embed_scales = engine->embed_scales,
+                               .embed_biases = engine->embed_biases,
+                               .exchange = engine->exchange,
+                               .stats = engine->stats,
+                               .partials = engine->partials,
+                               .records = engine->records,
+                               .logits = engine->logits,
+                               .report = engine->report,
+                               .groups = engine->groups,
+                               .tokens = 1,
+                               .blocks = engine->blocks,
+                               .deadline_us = engine->deadline_us,
+                               .delay_seed = engine->delay_seed};
+}
+
+md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, const md_cuda_params *params,
+                         bool cooperative, md_error *err) {
+    md_cuda_params copy = *params;
+    void *arguments[] = {&copy};
+    unsigned shared = width->shared_bytes;
+    if (cooperative)
+        return MD_CU(engine,
+                     cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1, shared,
+                                               engine->stream, arguments),
+                     "launching the resident kernel");
+    return MD_CU(engine,
+                 cuLaunchKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1, shared, engine->stream,
+                                arguments, NULL),
+                 "launching a stage");
+}
+
+md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
+                              md_error *err) {
+    if (engine->resident) return md_cuda_launch(engine, width, params, true, err);
+    uint32_t end = params->stage_end, next = params->next;
+    params->next = 0;
+    for (uint32_t s = 0; s < end; s++) {
+        params->stage_begin = s, params->stage_end = s + 1;
+        MD_TRY(md_cuda_launch(engine, width, params, false, err));
+    }
+    if (next) { // the choice of the next token, a launch of its own
+        params->next = next, params->stage_begin = params->stage_end = end;
+        MD_TRY(md_cuda_launch(engine, width, params, false, err));
+    }
+    params->stage_begin = 0, params->stage_end = end;
+    return MD_OK;
+}
+
+md_status md_cuda_finish(md_cuda_engine *engine, md_error *err) {
+    uint32_t report[MD_CUDA_REPORT_WORDS];
+    MD_TRY(
+        MD_CU(engine, cuMemcpyDtoHAsync(report, engine->report, sizeof report, engine->stream), "reading the report"));
+    MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "the step"));
+    if (!report[0]) return MD_OK;
+    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->report, 0, sizeof report, engine->stream), "clearing the report"));
+    const md_plan *plan = engine->base.plan;
+    uint32_t s = report[2] < plan->stage_count ? report[2] : 0;
+    return md_fail(err, MD_E_TIMEOUT,
+                   "%s: worker %u of %u in stage %u (%s of layer %d) waited over %u ms for tag %u and saw %u",
+                   engine->device.name, report[1], engine->groups, report[2], md_stage_name(plan->stage[s].kind),
+                   plan->stage[s].layer, engine->deadline_us / 1000, report[3], report[4]);
+}
+
+static md_status fill_columns(md_cuda_engine *engine, const md_column *columns, uint32_t count, md_cuda_params *params,
+                              md_error *err) {
+    bool logits = false;
+    for (uint32_t c = 0; c < count; c++) {
+        const md_cuda_kv *kv = (const md_cuda_kv *)columns[c].kv;
+        MD_TRY(md_column_check_context(&columns[c], kv->context, err));
+        params->col[c] = (md_cuda_col){.kv = kv->layers,
+                                       .position = columns[c].position,
+                                       .token = columns[c].token,
+                                       .home = kv->home,
+                                       .logits = columns[c].logits != NULL};
+        logits |= columns[c].logits != NULL;
+    }
+    params->columns = count;
+    params->stage_end = engine->base.plan->stage_count - (logits ? 0 : 1);
+    return MD_OK;
+}
+
+md_status md_cuda_step(md_engine *base, const md_column *columns, uint32_t count, md_error *err) {
+    md_cuda_engine *engine = md_cuda_of(base);
+    uint32_t vocab = base->snapshot->vocab;
+    const md_cuda_width *width = &engine->width[count == 1 ? 0 : engine->width_count - 1];
+    md_cuda_params params;
+    MD_TRY(md_step_check(base, columns, count, engine->width[engine->width_count - 1].columns, err));
+    MD_TRY(md_cuda_enter(engine, err));
+    md_cuda_params_fill(engine, &params);
+    MD_TRY(fill_columns(engine, columns, count, &params, err));
+    MD_TRY(md_cuda_epoch_take(engine, 1, &params.epoch, err));
+    if (engine->drop_stage)
+        params.drop_tag = params.epoch + engine->drop_stage + 1, params.drop_worker = engine->drop_worker;
+    MD_TRY(md_cuda_launch_step(engine, width, &params, err));
+    for (uint32_t c = 0; c < count; c++)
+        if (columns[c].logits)
+            MD_TRY(MD_CU(engine,
+                         cuMemcpyDtoHAsync(engine->logits_host + (size_t)c * vocab, engine->logits + 2ull * c * vocab,
+                                           2ull * vocab, engine->stream),
+                         "reading the logits"));
+    MD_TRY(md_cuda_finish(engine, err));
+    for (uint32_t c = 0; c < count; c++)
+        for (uint32_t i = 0; columns[c].logits && i < vocab; i++)
+            columns[c].logits[i] = md_bf16_to_f32(engine->logits_host[(size_t)c * vocab + i]);
+    return MD_OK;
+}

@@ -1,0 +1,40 @@
+// What a launch is told: the host's side of the structures at the head of kernels/base.cuh. Field by field the same.
+#ifndef MD_BACKEND_CUDA_PARAMS_H
+#define MD_BACKEND_CUDA_PARAMS_H
+
+#include <stdint.h>
+
+enum { MD_CUDA_MAX_STOPS = 32, MD_CUDA_PARAM_COLUMNS = 8, MD_CUDA_REPORT_WORDS = 8 };
+
+typedef struct md_cuda_col {
+    uint64_t kv; // md_cuda_kv_layer[layers] on the device
+    uint32_t position, token, home, logits;
+} md_cuda_col;
+
+typedef struct md_cuda_kv_layer {
+    uint64_t k, v, k_scales, v_scales;
+    uint32_t bits, group, context, pad;
+} md_cuda_kv_layer;
+
+typedef struct md_cuda_run {
+    uint64_t offset;
+    uint32_t first, count;
+} md_cuda_run;
+
+typedef struct md_cuda_params {
+    uint64_t arena, runs, aux, embed, embed_scales, embed_biases;
+    uint64_t exchange, stats, partials, records;
+    uint64_t logits, report, mailbox;
+    uint32_t groups, columns, stage_begin, stage_end;
+    uint32_t tokens, epoch, blocks, next, deadline_us, stop_count;
+    uint32_t stop[MD_CUDA_MAX_STOPS];
+    uint32_t delay_seed, drop_worker, drop_tag, pad;
+    md_cuda_col col[MD_CUDA_PARAM_COLUMNS];
+} md_cuda_params;
+
+_Static_assert(sizeof(md_cuda_col) == 24 && sizeof(md_cuda_kv_layer) == 48 && sizeof(md_cuda_run) == 16,
+               "as in kernels/base.cuh");
+_Static_assert(sizeof(md_cuda_params) == 13 * 8 + 14 * 4 + MD_CUDA_MAX_STOPS * 4 + MD_CUDA_PARAM_COLUMNS * 24,
+               "as in kernels/base.cuh");
+
+#endif
