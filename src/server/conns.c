@@ -32,7 +32,7 @@ struct md_conns {
     md_metrics *metrics;
     pthread_t thread;
     pthread_mutex_t mutex; // guards what follows
-    pthread_cond_t stop_asked;
+    pthread_cond_t stop_asked, job_ended;
     bool stopping;
     uint32_t count;
     md_conn conn[MD_CONNS_MAX];
@@ -92,6 +92,7 @@ md_status md_conns_start(md_metrics *metrics, md_conns **out, md_error *err) {
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&conns->mutex, NULL);
     pthread_cond_init(&conns->stop_asked, &monotonic);
+    pthread_cond_init(&conns->job_ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (pthread_create(&conns->thread, NULL, watch, conns) != 0) {
         free(conns);
@@ -109,6 +110,7 @@ void md_conns_stop(md_conns *conns) {
     pthread_join(conns->thread, NULL);
     pthread_mutex_destroy(&conns->mutex);
     pthread_cond_destroy(&conns->stop_asked);
+    pthread_cond_destroy(&conns->job_ended);
     free(conns);
 }
 
@@ -174,6 +176,21 @@ void md_conn_set_job(md_conn *conn, md_job *job) {
     pthread_mutex_lock(&conn->conns->mutex);
     md_job *old = conn->job;
     conn->job = job ? md_job_ref(job) : NULL;
+    if (old) pthread_cond_signal(&conn->conns->job_ended);
     pthread_mutex_unlock(&conn->conns->mutex);
     md_job_unref(old);
+}
+
+static bool any_job(const md_conns *conns) {
+    for (uint32_t i = 0; i < MD_CONNS_MAX; i++)
+        if (conns->conn[i].used && conns->conn[i].job) return true;
+    return false;
+}
+
+void md_conns_wait_idle(md_conns *conns, uint64_t ms) {
+    struct timespec until = md_ms_from_now(ms);
+    pthread_mutex_lock(&conns->mutex);
+    while (any_job(conns) && pthread_cond_timedwait(&conns->job_ended, &conns->mutex, &until) == 0) {
+    }
+    pthread_mutex_unlock(&conns->mutex);
 }

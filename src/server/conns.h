@@ -32,4 +32,7 @@ void md_conn_enter(md_conn *conn, md_conn_phase phase);
 // The job to cancel when the client goes away (it keeps a reference); NULL: none any more.
 void md_conn_set_job(md_conn *conn, md_job *job);
 
+// Waits up to `ms` until no connection has a job: all answers are written.
+void md_conns_wait_idle(md_conns *conns, uint64_t ms);
+
 #endif

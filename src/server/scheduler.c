@@ -229,19 +229,18 @@ bool md_scheduler_drain(md_scheduler *scheduler, uint64_t ms) {
     return !late;
 }
 
-void md_scheduler_end_jobs(md_scheduler *scheduler) {
+void md_scheduler_end(md_scheduler *scheduler) {
     md_scheduler *s = scheduler;
     pthread_mutex_lock(&s->mutex);
     s->stopping = true;
     atomic_store_explicit(&s->give_up, true, memory_order_relaxed);
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->mutex);
+    pthread_join(s->thread, NULL);
 }
 
-md_status md_scheduler_stop(md_scheduler *scheduler, md_error *err) {
+md_status md_scheduler_free(md_scheduler *scheduler, md_error *err) {
     md_scheduler *s = scheduler;
-    md_scheduler_end_jobs(s);
-    pthread_join(s->thread, NULL);
     md_status status = s->load_status;
     if (status != MD_OK && err) *err = s->load_error;
     md_served_close(s->served);

@@ -22,7 +22,7 @@ typedef enum md_server_state {
 md_server_state md_scheduler_state(md_scheduler *scheduler);
 double md_scheduler_loaded(md_scheduler *scheduler); // the fraction of the model that is loaded
 
-// The model; NULL until it is loaded. It lives until md_scheduler_stop.
+// The model; NULL until it is loaded. It lives until md_scheduler_free.
 const md_served *md_scheduler_served(md_scheduler *scheduler);
 
 typedef enum md_submit { MD_SUBMIT_OK, MD_SUBMIT_FULL, MD_SUBMIT_DRAINING } md_submit;
@@ -35,9 +35,9 @@ unsigned md_scheduler_retry_after(md_scheduler *scheduler);
 
 // Takes no more jobs; true once all that were accepted are finished, false after `ms`.
 bool md_scheduler_drain(md_scheduler *scheduler, uint64_t ms);
-// Ends what still runs (503) and takes nothing more. The model stays.
-void md_scheduler_end_jobs(md_scheduler *scheduler);
-// Joins the thread and closes the model. *err and the result: why loading failed, if it did.
-md_status md_scheduler_stop(md_scheduler *scheduler, md_error *err);
+// Ends what still runs (503), takes nothing more and joins the thread. The model stays, for those who still read it.
+void md_scheduler_end(md_scheduler *scheduler);
+// Closes the model. *err and the result: why loading failed, if it did.
+md_status md_scheduler_free(md_scheduler *scheduler, md_error *err);
 
 #endif

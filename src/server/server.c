@@ -9,7 +9,11 @@
 #include "server/clock.h"
 #include "server/http.h"
 
-enum { GATE_THREADS = 4, POLL_MS = 100 };
+enum {
+    GATE_THREADS = 4,
+    POLL_MS = 100,
+    FLUSH_MS = 2000 // for clients to read the ends of their answers
+};
 
 // Blocked in every thread that is started from here on, so that sigtimedwait gets them.
 static void block_signals(sigset_t *set) {
@@ -57,13 +61,13 @@ md_status md_server_run(const md_server_options *options, md_error *err) {
     fprintf(stderr, "listening on http://%s:%u\n", options->host, port);
     serve(&app, &signals, options->host, port);
 fail:
-    // The scheduler ends what still runs, so that the connections' threads come to their ends; but a handler may still
-    // read the model, so the connections are closed first.
-    if (app.scheduler) md_scheduler_end_jobs(app.scheduler);
+    // A handler may read the model until its connection is closed, so the model goes last.
+    if (app.scheduler) md_scheduler_end(app.scheduler);
+    if (http) md_conns_wait_idle(app.conns, FLUSH_MS);
     md_http_stop(http);
     if (app.scheduler) {
-        md_status loading = md_scheduler_stop(app.scheduler, status == MD_OK ? err : NULL);
-        if (status == MD_OK) status = loading;
+        md_status loading = md_scheduler_free(app.scheduler, status == MD_OK ? err : NULL);
+        if (status == MD_OK && loading != MD_E_CANCELLED) status = loading; // cancelled: a signal came first
     }
     if (app.conns) md_conns_stop(app.conns);
     md_gate_destroy(&app.gate);
