@@ -115,32 +115,39 @@ MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t
     MD_UNROLL for (int n = 0; n < N; n++) v_store(out + (c0 + (size_t)n) * 16, t[n]);
 }
 
-MD_INLINE void dot_columns(const md_dot *d, const uint8_t *tile, float *out, const md_cell cell, const int wide) {
+// Blocks of 8, 4, 2 and 1 columns; the two that matter most, 8 and a single column, have constant addresses. `rare`
+// cells do with 8 and 1.
+MD_INLINE void dot_columns(const md_dot *d, const uint8_t *tile, float *out, const md_cell cell, const int wide,
+                           const int rare) {
+    size_t c = 0, columns = d->columns;
 #if VEC_BLOCK == 8
-    switch (d->columns) { // the stride is the block's width: constant addresses
-    case 1: dot_tile(d, tile, out, 0, 1, 1, cell, wide); break;
-    case 2: dot_tile(d, tile, out, 0, 2, 2, cell, wide); break;
-    case 3: dot_tile(d, tile, out, 0, 3, 3, cell, wide); break;
-    case 4: dot_tile(d, tile, out, 0, 4, 4, cell, wide); break;
-    case 5: dot_tile(d, tile, out, 0, 5, 5, cell, wide); break;
-    case 6: dot_tile(d, tile, out, 0, 6, 6, cell, wide); break;
-    case 7: dot_tile(d, tile, out, 0, 7, 7, cell, wide); break;
-    default: dot_tile(d, tile, out, 0, 8, 8, cell, wide); break;
+    if (columns == 1) {
+        dot_tile(d, tile, out, 0, 1, 1, cell, wide);
+        return;
     }
-#else
-    uint32_t c0 = 0;
-    for (; c0 + VEC_BLOCK <= d->columns; c0 += VEC_BLOCK) dot_tile(d, tile, out, c0, d->columns, VEC_BLOCK, cell, wide);
-    for (; c0 < d->columns; c0++) dot_tile(d, tile, out, c0, d->columns, 1, cell, wide);
+    if (columns == 8) {
+        dot_tile(d, tile, out, 0, 8, 8, cell, wide);
+        return;
+    }
+    for (; !rare && c + 4 <= columns; c += 4) dot_tile(d, tile, out, c, columns, 4, cell, wide);
 #endif
+    for (; !rare && c + 2 <= columns; c += 2) dot_tile(d, tile, out, c, columns, 2, cell, wide);
+    for (; c < columns; c++) dot_tile(d, tile, out, c, columns, 1, cell, wide);
 }
 
-static void dot_q4(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 0); }
-static void dot_q4_wide(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 1); }
-static void dot_q8(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q8, 0); }
-static void dot_q8_wide(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q8, 1); }
-static void dot_bf16(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_BF16, 0); }
-static void dot_f16(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F16, 0); }
-static void dot_f32(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F32, 0); }
+static void dot_q4(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 0, 0); }
+static void dot_q4_wide(const md_dot *d, const uint8_t *tile, float *out) {
+    dot_columns(d, tile, out, MD_CELL_Q4, 1, 1);
+}
+static void dot_q8(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q8, 0, 0); }
+static void dot_q8_wide(const md_dot *d, const uint8_t *tile, float *out) {
+    dot_columns(d, tile, out, MD_CELL_Q8, 1, 1);
+}
+static void dot_bf16(const md_dot *d, const uint8_t *tile, float *out) {
+    dot_columns(d, tile, out, MD_CELL_BF16, 0, 0);
+}
+static void dot_f16(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F16, 0, 1); }
+static void dot_f32(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F32, 0, 1); }
 
 // ---- activations -------------------------------------------------------------------------------------------------
 
