@@ -191,5 +191,5 @@ def main(*checks):
         except BaseException:
             failed += 1
             print("FAILED  %s" % check.__name__)
-            traceback.print_exc()
+            print("\n".join(line[:600] for line in traceback.format_exc().splitlines()))
     sys.exit(1 if failed else 0)

@@ -25,9 +25,9 @@ def byte_alphabet():
 
 
 def matrix(name, rows, columns, ones):
-    """An affine 4-bit matrix of zeros with ones at ones[row] = column: scale 1, bias 0."""
+    """An affine 4-bit matrix of zeros with a one at each (row, column) of ones: scale 1, bias 0."""
     words = bytearray(rows * columns // 2)
-    for row, column in ones.items():
+    for row, column in ones:
         at = row * columns + column
         words[at // 2] |= 1 << (4 * (at % 2))
     groups = rows * columns // 64
@@ -38,17 +38,19 @@ def matrix(name, rows, columns, ones):
     }
 
 
-def write(folder, scripts, template):
-    """scripts: {name: [bytes, ...]}: the pieces of an answer, each one token. Returns the ids by name of the starts."""
+def write(folder, scripts, template, starts={}):
+    """scripts: {name: [bytes, ...]}: the pieces of an answer, each one token. starts: {name: text} where it is another
+    token than "<|NAME|>" that picks the script."""
     alphabet = byte_alphabet()
     vocab = {alphabet[b]: b for b in range(256)}
-    added = ["<s>", "</s>", "<|user|>", "<|assistant|>"] + ["<|%s|>" % name for name in scripts]
+    start = {name: starts.get(name, "<|%s|>" % name) for name in scripts}
+    added = ["<s>", "</s>", "<|user|>", "<|assistant|>"] + list(start.values())
     ids = {text: 256 + i for i, text in enumerate(added)}
     size = 256 + len(added)
     bos, eos = ids["<s>"], ids["</s>"]
     after = {}  # token -> the token that follows it
     for name, pieces in scripts.items():
-        last = ids["<|%s|>" % name]
+        last = ids[start[name]]
         for piece in pieces:
             text = "".join(alphabet[b] for b in piece)
             token = vocab.get(text)
@@ -62,14 +64,14 @@ def write(folder, scripts, template):
     assert size <= HIDDEN, "too many pieces"
     size = HIDDEN
     tensors = {}
-    tensors.update(matrix("model.embed_tokens", size, HIDDEN, {t: t for t in range(size)}))
-    tensors.update(matrix("lm_head", size, HIDDEN, {nxt: t for t, nxt in after.items()}))
+    tensors.update(matrix("model.embed_tokens", size, HIDDEN, [(t, t) for t in range(size)]))
+    tensors.update(matrix("lm_head", size, HIDDEN, [(second, first) for first, second in after.items()]))
     layer = "model.layers.0."
     for name, rows, columns in [("self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN), ("self_attn.k_proj", HEAD_DIM, HIDDEN),
                                 ("self_attn.v_proj", HEAD_DIM, HIDDEN), ("self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM),
                                 ("mlp.gate_proj", FFN, HIDDEN), ("mlp.up_proj", FFN, HIDDEN),
                                 ("mlp.down_proj", HIDDEN, FFN)]:
-        tensors.update(matrix(layer + name, rows, columns, {}))
+        tensors.update(matrix(layer + name, rows, columns, []))
     for name in ["model.norm", layer + "input_layernorm", layer + "post_attention_layernorm"]:
         tensors[name + ".weight"] = ("BF16", [HIDDEN], struct.pack("<H", 0x3F80) * HIDDEN)
 
@@ -106,4 +108,3 @@ def write(folder, scripts, template):
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                   "vocab": vocab, "merges": []}})
-    return {name: ids["<|%s|>" % name] for name in scripts}
