@@ -217,13 +217,15 @@ md_status md_json_array(md_grammar *grammar, const md_json_parts *parts, uint32_
     if (max > 0) {
         if (min == 0) MD_TRY(md_grammar_emit(grammar, MD_GRAMMAR_SPLIT, grammar->size + 1, 0, &empty, err));
         if (counted) EMIT(ZERO, 0, 0);
-        uint32_t loop = grammar->size, more;
         if (counted) EMIT(COUNT, max, min);
         CALL(item);
+        uint32_t more;
         MD_TRY(md_grammar_emit(grammar, MD_GRAMMAR_SPLIT, grammar->size + 1, 0, &more, err));
+        if (counted) EMIT(COUNT, max, min); // before the comma, behind which there is no way back
         RANGE(',', ',');
         CALL(parts->space);
-        EMIT(JUMP, loop, 0);
+        CALL(item);
+        EMIT(JUMP, more, 0);
         grammar->code[more].b = grammar->size;
         if (counted) EMIT(END, min, 0);
         CALL(parts->space);
