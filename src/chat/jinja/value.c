@@ -64,7 +64,8 @@ md_status md_jv_undefined(md_jn_run *run, md_jv *out, const char *fmt, ...) {
 md_status md_jv_seq(md_jn_run *run, md_jv_kind kind, const md_jv *items, size_t n, uint8_t origin, md_jv *out) {
     md_jseq *seq = MD_JN_ALLOC(run, md_jseq, 1);
     if (!seq) return md_jn_oom(run);
-    *seq = (md_jseq){.items = items, .size = n};
+    static const md_jv nothing = {.kind = MD_JV_MISSING}; // so that an empty sequence has an address to count from
+    *seq = (md_jseq){.items = items ? items : &nothing, .size = n};
     *out = (md_jv){.kind = (uint8_t)kind, .origin = origin, .seq = seq};
     return MD_OK;
 }
