@@ -1,4 +1,5 @@
 """The npm packages of the tests: installed once, beside the program, from tests/http/clients/package-lock.json."""
+import fcntl
 import os
 import shutil
 import subprocess
@@ -16,9 +17,15 @@ def install():
     with open(os.path.join(here, "package-lock.json"), "rb") as lock:
         wanted = lock.read()
     stamp = os.path.join(folder, "installed")
-    if os.path.exists(stamp) and open(stamp, "rb").read() == wanted:
-        return folder
     os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "lock"), "w") as lock:  # two tests may come here at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return folder if ready(here, folder, stamp, wanted) else None
+
+
+def ready(here, folder, stamp, wanted):
+    if os.path.exists(stamp) and open(stamp, "rb").read() == wanted:
+        return True
     for name in ["package.json", "package-lock.json"]:
         shutil.copy(os.path.join(here, name), folder)
     result = subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder, text=True, timeout=240,
@@ -26,7 +33,7 @@ def install():
     if result.returncode != 0:
         print("SKIPPED: npm can't install openai and ajv here; the tests with them did not run:")
         print("\n".join(result.stdout.splitlines()[:3]))
-        return None
+        return False
     with open(stamp, "wb") as out:
         out.write(wanted)
-    return folder
+    return True
