@@ -141,7 +141,7 @@ md_status md_chat_request_read(const json_t *body, const md_served *served, md_j
     out->opened_reasoning = md_reasoning_prompt_opens(prompt.text, prompt.size);
     MD_TRY_GOTO(md_response_format_read(body, served, out->tools != NULL, out->opened_reasoning, job, err));
     MD_TRY_GOTO(encode_prompt(served, &prompt, job, err));
-    MD_TRY_GOTO(md_params_check_context(served, job, &out->params, err));
+    MD_TRY_GOTO(md_params_fit_context(served, &out->params, job, err));
 fail:
     md_chat_prompt_free(&prompt);
     return status; // on failure the caller frees *out as on success

@@ -85,7 +85,7 @@ static md_status read_request(const json_t *body, completion *c, md_job *job, md
     job->params.top_logprobs = (uint32_t)logprobs;
     MD_TRY(md_field_refuse(body, "response_format", NULL, "only supported by /v1/chat/completions", err));
     MD_TRY(read_prompt(body, c->served, job, err));
-    MD_TRY(md_params_check_context(c->served, job, &c->params, err));
+    MD_TRY(md_params_fit_context(c->served, &c->params, job, err));
     if (!c->echo) return MD_OK;
     MD_TRY(md_decode(c->served->tokenizer, job->prompt, job->prompt_size, true, &c->prompt_text, &c->prompt_text_size,
                      err));

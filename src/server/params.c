@@ -137,9 +137,13 @@ md_status md_params_read(const json_t *body, const md_served *served, uint32_t d
     return read_bias(body, served, job, err);
 }
 
-md_status md_params_check_context(const md_served *served, const md_job *job, const md_params *params, md_error *err) {
+md_status md_params_fit_context(const md_served *served, const md_params *params, md_job *job, md_error *err) {
     uint64_t prompt = job->prompt_size, answer = params->max_given ? job->params.max_tokens : 1;
-    if (prompt + answer <= served->context) return MD_OK;
+    if (prompt + answer <= served->context) {
+        uint32_t left = served->context - (uint32_t)prompt, *max = &job->params.max_tokens;
+        if (!params->max_given && (*max == 0 || *max > left)) *max = left;
+        return MD_OK;
+    }
     if (prompt >= served->context || !params->max_given)
         return md_fail(err, MD_E_CONTEXT,
                        "This model's maximum context length is %" PRIu32 " tokens. However, your messages resulted in "

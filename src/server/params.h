@@ -22,8 +22,9 @@ typedef struct md_params {
 md_status md_params_read(const json_t *body, const md_served *served, uint32_t default_max, md_job *job, md_params *out,
                          md_error *err);
 
-// MD_OK when the prompt and the answer fit into the context; MD_E_CONTEXT with all numbers otherwise.
-md_status md_params_check_context(const md_served *served, const md_job *job, const md_params *params, md_error *err);
+// Checks that the prompt and the answer fit into the context: MD_E_CONTEXT with all numbers otherwise. A length that
+// the request did not give is set to what is left.
+md_status md_params_fit_context(const md_served *served, const md_params *params, md_job *job, md_error *err);
 
 // The `model` member: absent, or the served model's id. MD_E_NOT_FOUND otherwise.
 md_status md_params_check_model(const json_t *body, const md_served *served, md_error *err);

@@ -126,7 +126,7 @@ def others_stream_on_during_a_prefill():
     with Server() as server:
         stream = server.stream(COMPLETE, {"prompt": "Once", "max_tokens": 3000, "logit_bias": ENDLESS})
         next(stream)
-        sock = server.open_post(COMPLETE, {"prompt": [9] * 3000, "max_tokens": 1})
+        sock = server.open_post(COMPLETE, {"prompt": [9] * 1500, "max_tokens": 1})
         wait_until(lambda: server.metric("requests_running") == 2, 5, "both run")
         during = 0
         while server.metric("requests_running") == 2 and during < 50:
