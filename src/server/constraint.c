@@ -128,6 +128,15 @@ static void forbid_eos(const md_constraint *c, float *logits, uint32_t vocab) {
         if (c->eos[i] < vocab) logits[c->eos[i]] = -INFINITY;
 }
 
+static void apply_mask(const md_constraint *c, const mask *m, float *logits, uint32_t vocab) {
+    for (uint32_t word = 0; word < (vocab + 63) / 64; word++)
+        for (uint64_t forbidden = word < c->words ? ~m->bits[word] : UINT64_MAX; forbidden;
+             forbidden &= forbidden - 1) {
+            uint32_t id = word * 64 + (uint32_t)__builtin_ctzll(forbidden);
+            if (id < vocab) logits[id] = -INFINITY;
+        }
+}
+
 md_status md_constraint_adjust(void *user, float *logits, uint32_t vocab, md_error *err) {
     md_constraint *c = user;
     if (c->after) { // an answer that ends here would not be constrained at all
@@ -142,8 +151,7 @@ md_status md_constraint_adjust(void *user, float *logits, uint32_t vocab, md_err
     MD_TRY(find_mask(c, &m, err));
     if (!m->any)
         return md_fail(err, MD_E_INTERNAL, "response_format: the vocabulary has no token that the schema allows next");
-    for (uint32_t i = 0; i < vocab; i++)
-        if (i / 64 >= c->words || !(m->bits[i / 64] >> (i % 64) & 1)) logits[i] = -INFINITY;
+    apply_mask(c, m, logits, vocab);
     return MD_OK;
 }
 

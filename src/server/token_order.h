@@ -7,13 +7,14 @@
 #include "base/status.h"
 
 typedef struct md_ordered_token {
-    const char *bytes; // borrowed from the tokenizer
+    const char *bytes; // in md_token_order.text
     uint32_t size;
     uint32_t shared; // bytes it has in common with the token before it in the order
     uint32_t id;
 } md_ordered_token;
 
 typedef struct md_token_order {
+    char *text;               // owned: all bytes in the order, so that a walk reads memory from one end to the other
     md_ordered_token *tokens; // [count] all tokens that stand for text; owned
     uint32_t count;
     uint32_t longest;              // bytes

@@ -54,7 +54,7 @@ class Server:
         self.reader.join(5)
         log = "".join(self.lines)
         if kind is None:
-            assert "ERROR: AddressSanitizer" not in log and "runtime error" not in log and "LeakSanitizer" not in log, log
+            assert "ThreadSanitizer" not in log and "ERROR: AddressSanitizer" not in log and "runtime error" not in log and "LeakSanitizer" not in log, log
             assert self.process.returncode == 0, "exit %s: %s" % (self.process.returncode, log)
         return False
 
