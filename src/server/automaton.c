@@ -11,9 +11,10 @@ enum {
     WORK_MAX = 1 << 20, // instructions followed for one byte
     STACK_NODES_MAX = 1 << 20,
     STACK_DEPTH_MAX = 1024,
-    UNKNOWN = UINT32_MAX, // a next state that was not computed yet
-    EMPTY = 0             // the empty stack
+    EMPTY = 0 // the empty stack
 };
+
+static const uint32_t UNKNOWN = UINT32_MAX; // a next state that was not computed yet
 
 // Stacks share their lower parts: a stack is its top node, and equal stacks are one node.
 typedef struct stack_node {

@@ -70,17 +70,34 @@ MD_INLINE void dot_chunk(const uint8_t *codes, uint32_t pairs, size_t first, con
             }
         }
     } else if (cell == MD_CELL_BF16) {
-        for (uint32_t p = 0; p < pairs; p++) {
+        uint32_t p = 0;
+        for (; p + 2 <= pairs; p += 2) {
+            vpair w0 = v_pair_bf16(codes + (size_t)p * 64), w1 = v_pair_bf16(codes + (size_t)p * 64 + 64);
+            MD_UNROLL for (int n = 0; n < N; n++) {
+                a0[n] = dot_pair(a0[n], w0, d->x, first + p, c0 + (size_t)n, stride);
+                a1[n] = dot_pair(a1[n], w1, d->x, first + p + 1, c0 + (size_t)n, stride);
+            }
+        }
+        if (p < pairs) { // p is even: it belongs to a0
             vpair w = v_pair_bf16(codes + (size_t)p * 64);
-            vf *a = p & 1 ? a1 : a0;
-            MD_UNROLL for (int n = 0; n < N; n++) a[n] = dot_pair(a[n], w, d->x, first + p, c0 + (size_t)n, stride);
+            MD_UNROLL for (int n = 0; n < N; n++) a0[n] = dot_pair(a0[n], w, d->x, first + p, c0 + (size_t)n, stride);
         }
     } else {
-        for (uint32_t p = 0; p < pairs; p++) {
-            vf even, odd, *a = p & 1 ? a1 : a0;
-            dot_load_wide(codes + (size_t)p * (cell == MD_CELL_F16 ? 64 : 128), cell, &even, &odd);
-            MD_UNROLL for (int n = 0; n < N; n++) a[n] =
-                dot_wide_pair(a[n], even, odd, d->x, first + p, c0 + (size_t)n, stride);
+        const size_t size = cell == MD_CELL_F16 ? 64 : 128;
+        vf even, odd;
+        uint32_t p = 0;
+        for (; p + 2 <= pairs; p += 2) {
+            dot_load_wide(codes + p * size, cell, &even, &odd);
+            MD_UNROLL for (int n = 0; n < N; n++) a0[n] =
+                dot_wide_pair(a0[n], even, odd, d->x, first + p, c0 + (size_t)n, stride);
+            dot_load_wide(codes + (p + 1) * size, cell, &even, &odd);
+            MD_UNROLL for (int n = 0; n < N; n++) a1[n] =
+                dot_wide_pair(a1[n], even, odd, d->x, first + p + 1, c0 + (size_t)n, stride);
+        }
+        if (p < pairs) {
+            dot_load_wide(codes + p * size, cell, &even, &odd);
+            MD_UNROLL for (int n = 0; n < N; n++) a0[n] =
+                dot_wide_pair(a0[n], even, odd, d->x, first + p, c0 + (size_t)n, stride);
         }
     }
     MD_UNROLL for (int n = 0; n < N; n++) sum[n] = v_add(a0[n], a1[n]);
@@ -151,7 +168,7 @@ static void dot_f32(const md_dot *d, const uint8_t *tile, float *out) { dot_colu
 
 // ---- activations -------------------------------------------------------------------------------------------------
 
-MD_INLINE void pack_columns(const uint16_t *rows, size_t row_stride, const uint32_t columns, uint32_t cols, void *x) {
+static void pack_columns(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, void *x) {
     for (uint32_t c = 0; c < columns; c++) {
         const uint16_t *row = rows + c * row_stride;
         for (uint32_t p = 0; p < (cols + 1) / 2; p++) {
@@ -167,13 +184,47 @@ MD_INLINE void pack_columns(const uint16_t *rows, size_t row_stride, const uint3
     }
 }
 
+#ifdef VEC_BF16_DOT
+// Rows of 8 columns, 8 pairs at a time: a transpose of 8 x 8 u32.
+static uint32_t pack_eight(const uint16_t *rows, size_t row_stride, uint32_t pairs, uint32_t *x) {
+    uint32_t p = 0;
+    for (; p + 8 <= pairs; p += 8) {
+        __m256i r[8], t[8];
+        MD_UNROLL for (int c = 0; c < 8; c++) r[c] =
+            _mm256_loadu_si256((const __m256i *)(const void *)(rows + (size_t)c * row_stride + 2 * p));
+        MD_UNROLL for (int c = 0; c < 8; c += 2) {
+            t[c] = _mm256_unpacklo_epi32(r[c], r[c + 1]);
+            t[c + 1] = _mm256_unpackhi_epi32(r[c], r[c + 1]);
+        }
+        MD_UNROLL for (int c = 0; c < 8; c += 4) {
+            r[c] = _mm256_unpacklo_epi64(t[c], t[c + 2]);
+            r[c + 1] = _mm256_unpackhi_epi64(t[c], t[c + 2]);
+            r[c + 2] = _mm256_unpacklo_epi64(t[c + 1], t[c + 3]);
+            r[c + 3] = _mm256_unpackhi_epi64(t[c + 1], t[c + 3]);
+        }
+        MD_UNROLL for (int i = 0; i < 4; i++) {
+            __m256i *to = (__m256i *)(void *)(x + (size_t)(p + (uint32_t)i) * 8);
+            _mm256_storeu_si256(to, _mm256_permute2x128_si256(r[i], r[i + 4], 0x20));
+            _mm256_storeu_si256(to + 4, _mm256_permute2x128_si256(r[i], r[i + 4], 0x31));
+        }
+    }
+    return p;
+}
+#endif
+
 static void act_pack(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, void *x) {
-    if (columns == 1)
-        pack_columns(rows, row_stride, 1, cols, x);
-    else if (columns == 8)
-        pack_columns(rows, row_stride, 8, cols, x);
-    else
-        pack_columns(rows, row_stride, columns, cols, x);
+#ifdef VEC_BF16_DOT
+    if (columns == 1 && cols % 2 == 0) { // a row is its pairs already
+        memcpy(x, rows, cols * sizeof *rows);
+        return;
+    }
+    if (columns == 8) {
+        uint32_t done = pack_eight(rows, row_stride, cols / 2, x);
+        pack_columns(rows + 2 * (size_t)done, row_stride, 8, cols - 2 * done, (uint32_t *)x + 8 * (size_t)done);
+        return;
+    }
+#endif
+    pack_columns(rows, row_stride, columns, cols, x);
 }
 
 MD_INLINE float act_element(const void *x, size_t p, int odd, size_t stride, size_t c) {
