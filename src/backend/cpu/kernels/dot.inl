@@ -172,7 +172,8 @@ static void pack_columns(const uint16_t *rows, size_t row_stride, uint32_t colum
     for (uint32_t c = 0; c < columns; c++) {
         const uint16_t *row = rows + c * row_stride;
         for (uint32_t p = 0; p < (cols + 1) / 2; p++) {
-            uint32_t even = row[2 * p], odd = 2 * p + 1 < cols ? row[2 * p + 1] : 0;
+            // the missing element of an odd row is -0: its product with the zero weight changes no sum, not even -0
+            uint32_t even = row[2 * p], odd = 2 * p + 1 < cols ? row[2 * p + 1] : 0x8000;
             if (VEC_ACT == MD_ACT_PAIRS) {
                 ((uint32_t *)x)[(size_t)p * columns + c] = even | odd << 16;
             } else {
