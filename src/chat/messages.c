@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "text/utf8.h"
 
 enum { MAX_TOOLS = 256, MAX_NAME = 64, PATH_MAX_BYTES = 120 };
 
@@ -25,6 +26,12 @@ static md_status wrong_type(md_error *err, const char *path, const char *expecte
     return md_fail(err, MD_E_USAGE, "%s: expected %s, found %s", path, expected, md_json_type_name(found));
 }
 
+// Bytes of `text` to show in a message: not many, and whole characters.
+static int shown(const char *text) {
+    size_t n = strlen(text);
+    return (int)md_utf8_valid_prefix(text, n < 40 ? n : 40);
+}
+
 static md_status out_of_memory(md_error *err) { return md_fail(err, MD_E_MEMORY, "messages: out of memory"); }
 
 static md_status set_new(json_t *object, const char *key, json_t *value, md_error *err) {
@@ -39,8 +46,8 @@ static md_status add_part(const json_t *part, const char *path, md_buf *all, md_
     const json_t *type = json_object_get(part, "type"), *text = json_object_get(part, "text");
     if (!json_is_string(type)) return md_fail(err, MD_E_USAGE, "%s.type: expected a string", path);
     if (strcmp(json_string_value(type), "text") != 0)
-        return md_fail(err, MD_E_UNSUPPORTED, "%s.type: '%.40s' is not supported, only 'text' is", path,
-                       json_string_value(type));
+        return md_fail(err, MD_E_UNSUPPORTED, "%s.type: '%.*s' is not supported, only 'text' is", path,
+                       shown(json_string_value(type)), json_string_value(type));
     if (!json_is_string(text)) return md_fail(err, MD_E_USAGE, "%s.text: expected a string", path);
     return md_buf_append(all, json_string_value(text), json_string_length(text)) == MD_OK ? MD_OK : out_of_memory(err);
 }
@@ -149,7 +156,8 @@ static md_status check_role(json_t *message, const char *path, bool keep_develop
     while (i < sizeof roles / sizeof roles[0] && strcmp(text, roles[i]) != 0) i++;
     if (i == sizeof roles / sizeof roles[0] || json_string_length(role) != strlen(text))
         return md_fail(err, MD_E_USAGE,
-                       "%s.role: '%.40s' is not one of system, developer, user, assistant, tool, function", path, text);
+                       "%s.role: '%.*s' is not one of system, developer, user, assistant, tool, function", path,
+                       shown(text), text);
     *assistant = i == 3;
     if (i == 1 && !keep_developer) return set_new(message, "role", json_string("system"), err);
     return MD_OK;
@@ -215,8 +223,8 @@ static md_status check_tool(const json_t *tool, const char *path, md_error *err)
     const json_t *type = json_object_get(tool, "type"), *function = json_object_get(tool, "function");
     if (!json_is_string(type)) return md_fail(err, MD_E_USAGE, "%s.type: expected 'function'", path);
     if (strcmp(json_string_value(type), "function") != 0)
-        return md_fail(err, MD_E_UNSUPPORTED, "%s.type: '%.40s' is not supported, only 'function' is", path,
-                       json_string_value(type));
+        return md_fail(err, MD_E_UNSUPPORTED, "%s.type: '%.*s' is not supported, only 'function' is", path,
+                       shown(json_string_value(type)), json_string_value(type));
     set_path(at, "%s.function", path);
     if (!json_is_object(function)) return wrong_type(err, at, "an object", function);
     const json_t *name = json_object_get(function, "name");

@@ -103,7 +103,7 @@ static md_status bind_all(md_jn_run *run, const md_jnames *names, const md_chat_
         MD_TRY(bind_json(run, names, scope, key, value, MD_JV_TRUSTED));
     json_object_foreach((json_t *)(uintptr_t)render->variables, key, value) {
         if (is_reserved(key, render->tokens))
-            return md_fail(run->err, MD_E_USAGE, "chat_template_kwargs: '%.60s' cannot be set", key);
+            return md_fail(run->err, MD_E_USAGE, "chat_template_kwargs: '%s' cannot be set", key); // one of a few names
         MD_TRY(bind_json(run, names, scope, key, value, MD_JV_DATA));
     }
     return MD_OK;

@@ -52,7 +52,9 @@ static md_tc_result usual_head(const md_toolcall_parser *p, size_t *pos, size_t 
         if (result != MD_TC_OK) return result;
     }
     *name = *pos;
-    while (*pos < p->held.size && p->held.data[*pos] != '"' && p->held.data[*pos] != '\\') ++*pos;
+    while (*pos < p->held.size && (unsigned char)p->held.data[*pos] >= ' ' && p->held.data[*pos] != '"' &&
+           p->held.data[*pos] != '\\')
+        ++*pos;
     *n = *pos - *name;
     const char *const after[] = {"\"", ",", p->style == MD_TOOLCALL_HERMES ? "\"arguments\"" : "\"parameters\"", ":"};
     for (size_t i = 0; i < 4; i++) {

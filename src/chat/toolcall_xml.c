@@ -23,9 +23,10 @@ static md_tc_result attribute(const md_toolcall_parser *p, size_t pos, size_t *n
     char quote = data[at++];
     if (quote != '"' && quote != '\'') return MD_TC_BAD;
     *name = at;
-    while (at < p->held.size && data[at] != quote && at - *name <= MAX_ATTRIBUTE) at++;
+    while (at < p->held.size && data[at] != quote && (unsigned char)data[at] >= ' ' && at - *name <= MAX_ATTRIBUTE)
+        at++;
     *n = at - *name;
-    if (*n > MAX_ATTRIBUTE) return MD_TC_BAD;
+    if (*n > MAX_ATTRIBUTE || (at < p->held.size && data[at] != quote)) return MD_TC_BAD; // no name has a control in it
     if (at == p->held.size) return lacking;
     at = md_tc_skip_space(p, at + 1);
     *end = at;

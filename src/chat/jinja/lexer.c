@@ -8,7 +8,7 @@
 
 md_status md_jlex_init(md_jlex *lex, md_arena *arena, const char *name, const char *source, size_t n, md_error *err) {
     *lex = (md_jlex){.arena = arena, .name = name, .line = 1};
-    if (!md_u8_valid(source, n)) return md_fail(err, MD_E_FORMAT, "%s: not valid UTF-8", name);
+    if (md_utf8_valid_prefix(source, n) != n) return md_fail(err, MD_E_FORMAT, "%s: not valid UTF-8", name);
     char *copy = md_arena_alloc(arena, n + 1, 1);
     if (!copy) return md_fail(err, MD_E_MEMORY, "%s: out of memory (%zu bytes)", name, n);
     size_t size = 0;
@@ -51,7 +51,7 @@ static size_t skip_space(const md_jlex *lex, size_t pos) {
 // Start of the white space that ends at `end`, not before `begin`.
 static size_t space_before(const md_jlex *lex, size_t begin, size_t end) {
     while (end > begin) {
-        size_t prev = md_u8_prev(lex->src, end), next = prev;
+        size_t prev = md_utf8_last(lex->src, end), next = prev;
         if (!md_u8_is_space(md_u8_next(lex->src, lex->size, &next))) break;
         end = prev;
     }
@@ -290,13 +290,13 @@ static size_t unescape(const char *src, size_t end, size_t *pos, char *out) {
     if (c == '\n') return 0;
     uint32_t cp = 0;
     if (c == 'x' || c == 'u' || c == 'U')
-        return hex_char(src, end, pos, c == 'x' ? 2 : c == 'u' ? 4 : 8, &cp) ? md_u8_put(cp, out) : SIZE_MAX;
+        return hex_char(src, end, pos, c == 'x' ? 2 : c == 'u' ? 4 : 8, &cp) ? md_utf8_encode(cp, out) : SIZE_MAX;
     if (c == 'N') return SIZE_MAX;
     if (c >= '0' && c <= '7') {
         cp = (uint32_t)(c - '0');
         for (int i = 0; i < 2 && *pos < end && src[*pos] >= '0' && src[*pos] <= '7'; i++, ++*pos)
             cp = cp * 8 + (uint32_t)(src[*pos] - '0');
-        return md_u8_put(cp, out);
+        return md_utf8_encode(cp, out);
     }
     out[0] = '\\'; // the character itself follows as ordinary text
     --*pos;

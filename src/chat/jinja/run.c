@@ -3,12 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "text/utf8.h"
+
 md_status md_jn_fail(md_jn_run *run, md_status status, const char *fmt, ...) {
     char text[400];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    size_t n = strlen(text), good;
+    while ((good = md_utf8_valid_prefix(text, n)) < n) text[good] = '?'; // a character cut by a length limit
     return md_fail(run->err, status, "%s, line %d: %s", run->name, run->line, text);
 }
 

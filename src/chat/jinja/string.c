@@ -117,7 +117,7 @@ md_status md_jb_puts(md_jb *b, const char *text, uint8_t origin) { return md_jb_
 
 md_status md_jb_put_char(md_jb *b, uint32_t cp, uint8_t origin) {
     char bytes[4];
-    return md_jb_put(b, bytes, md_u8_put(cp, bytes), origin);
+    return md_jb_put(b, bytes, md_utf8_encode(cp, bytes), origin);
 }
 
 md_status md_jb_fill(md_jb *b, char c, size_t n, uint8_t origin) {

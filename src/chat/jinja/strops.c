@@ -22,7 +22,7 @@ md_status md_jstr_strip(md_jn_run *run, const md_jv *s, const md_jv *chars, bool
         MD_TRY(md_jn_charge(run, cost));
     }
     while (right && end > begin) {
-        size_t prev = md_u8_prev(bytes, end), next = prev;
+        size_t prev = md_utf8_last(bytes, end), next = prev;
         if (!in_set(chars, md_u8_next(bytes, end, &next))) break;
         end = prev;
         MD_TRY(md_jn_charge(run, cost));

@@ -4,52 +4,6 @@
 
 static bool continuation(unsigned char c) { return (c & 0xc0u) == 0x80u; }
 
-// Length of the valid character at p (1 to 4 bytes), 0 where there is none.
-static size_t char_size(const unsigned char *p, size_t n) {
-    if (p[0] < 0x80) return 1;
-    if (p[0] >= 0xc2 && p[0] <= 0xdf) return n >= 2 && continuation(p[1]) ? 2 : 0;
-    if (p[0] >= 0xe0 && p[0] <= 0xef) {
-        if (n < 3 || !continuation(p[1]) || !continuation(p[2])) return 0;
-        if (p[0] == 0xe0 && p[1] < 0xa0) return 0; // overlong
-        if (p[0] == 0xed && p[1] > 0x9f) return 0; // surrogate
-        return 3;
-    }
-    if (p[0] >= 0xf0 && p[0] <= 0xf4) {
-        if (n < 4 || !continuation(p[1]) || !continuation(p[2]) || !continuation(p[3])) return 0;
-        if (p[0] == 0xf0 && p[1] < 0x90) return 0;
-        if (p[0] == 0xf4 && p[1] > 0x8f) return 0;
-        return 4;
-    }
-    return 0;
-}
-
-bool md_u8_valid(const char *bytes, size_t n) {
-    for (size_t i = 0; i < n;) {
-        size_t size = char_size((const unsigned char *)bytes + i, n - i);
-        if (size == 0) return false;
-        i += size;
-    }
-    return true;
-}
-
-uint32_t md_u8_next(const char *bytes, size_t n, size_t *pos) {
-    const unsigned char *p = (const unsigned char *)bytes + *pos;
-    size_t size = char_size(p, n - *pos);
-    *pos += size ? size : 1;
-    switch (size) {
-    case 2: return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
-    case 3: return (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-    case 4: return (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
-    default: return p[0];
-    }
-}
-
-size_t md_u8_prev(const char *bytes, size_t pos) {
-    do pos--;
-    while (pos > 0 && continuation((unsigned char)bytes[pos]));
-    return pos;
-}
-
 size_t md_u8_count(const char *bytes, size_t n) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) count += !continuation((unsigned char)bytes[i]);
@@ -63,29 +17,6 @@ size_t md_u8_offset(const char *bytes, size_t n, size_t index) {
         if (index-- == 0) return pos;
     }
     return n;
-}
-
-size_t md_u8_put(uint32_t cp, char out[4]) {
-    if (cp < 0x80) {
-        out[0] = (char)cp;
-        return 1;
-    }
-    if (cp < 0x800) {
-        out[0] = (char)(0xc0u | cp >> 6);
-        out[1] = (char)(0x80u | (cp & 0x3fu));
-        return 2;
-    }
-    if (cp < 0x10000) {
-        out[0] = (char)(0xe0u | cp >> 12);
-        out[1] = (char)(0x80u | (cp >> 6 & 0x3fu));
-        out[2] = (char)(0x80u | (cp & 0x3fu));
-        return 3;
-    }
-    out[0] = (char)(0xf0u | cp >> 18);
-    out[1] = (char)(0x80u | (cp >> 12 & 0x3fu));
-    out[2] = (char)(0x80u | (cp >> 6 & 0x3fu));
-    out[3] = (char)(0x80u | (cp & 0x3fu));
-    return 4;
 }
 
 bool md_u8_is_space(uint32_t cp) {

@@ -1,5 +1,5 @@
-// UTF-8 and the Unicode facts Python's str methods need. All strings of the template engine are valid UTF-8 (checked
-// where they enter), so these functions do not report faults; a stray byte counts as one character.
+// Characters of valid UTF-8, and the Unicode facts Python's str methods need. All strings of the template engine are
+// valid UTF-8: source and JSON are checked where they enter, and every operation cuts between characters.
 #ifndef MD_CHAT_JINJA_U8_H
 #define MD_CHAT_JINJA_U8_H
 
@@ -7,15 +7,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-bool md_u8_valid(const char *bytes, size_t n); // no overlong forms, no surrogates
+#include "text/utf8.h"
 
 // The character at bytes[*pos], *pos < n; moves *pos past it.
-uint32_t md_u8_next(const char *bytes, size_t n, size_t *pos);
-// The position of the character that ends before `pos` > 0.
-size_t md_u8_prev(const char *bytes, size_t pos);
+static inline uint32_t md_u8_next(const char *bytes, size_t n, size_t *pos) {
+    size_t size;
+    uint32_t cp = md_utf8_decode(bytes + *pos, n - *pos, &size);
+    *pos += size;
+    return cp;
+}
 size_t md_u8_count(const char *bytes, size_t n);                // characters
 size_t md_u8_offset(const char *bytes, size_t n, size_t index); // byte offset of character `index`; n past the end
-size_t md_u8_put(uint32_t cp, char out[4]);                     // bytes written
 
 bool md_u8_is_space(uint32_t cp);     // str.isspace of one character; also \s of Python's re
 bool md_u8_is_printable(uint32_t cp); // str.isprintable
