@@ -2,6 +2,8 @@
 """The commands run, inspect and tokenize as people and programs use them: output, exit status, mistakes, pipes."""
 import json
 import os
+import pty
+import select
 import signal
 import struct
 import subprocess
@@ -210,6 +212,41 @@ def test_pipes_and_signals():
         out, err = process.communicate(timeout=20)
         check(process.returncode == 1, f"signal {number}: exit {process.returncode} {err!r}")
         check(json.loads(out)["finish_reason"] == "cancelled", f"signal {number}: {out[:200]!r}")
+
+
+def on_terminal(args, env, interrupt_after=None):
+    """Runs the program on a pseudo-terminal: its exit status and everything it wrote."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update({"TERM": "xterm", "MEGADECODE_MODEL": MODEL, **env})
+        os.execv(PROGRAM, [PROGRAM, *args])
+    out, start = b"", time.time()
+    while time.time() - start < 60:
+        if interrupt_after and time.time() - start > interrupt_after:
+            os.write(fd, b"\x03")
+            interrupt_after = None
+        if not select.select([fd], [], [], 0.1)[0]:
+            continue
+        try:
+            piece = os.read(fd, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        out += piece
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), out
+
+
+def test_terminal():
+    words = ["run", "-p", "Once upon a time", "-n", "12", "--temp", "0"]
+    text = call("run", *words[1:])[1].replace(b"\n", b"\r\n")
+    code, out = on_terminal(words, {})
+    check(code == 0 and b"loading [" in out, f"a bar while loading: {out!r}")
+    check(out.endswith(b"\r\x1b[K\x1b[2mOnce upon a time\x1b[0m" + text), f"bar cleared, prompt dimmed, text: {out!r}")
+    code, out = on_terminal(words, {"NO_COLOR": "1"})
+    check(out.endswith(b"Once upon a time" + text) and b"\x1b[2m" not in out, f"NO_COLOR: {out!r}")
+    code, out = on_terminal(["run", "-p", "Once", "-n", "0", "--ignore-eos"], {}, interrupt_after=0.7)
+    check(code == 1 and out.endswith(b"\r\n"), f"Ctrl-C stops: exit {code}, {out[-80:]!r}")
 
 
 def test_inspect():

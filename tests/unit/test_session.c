@@ -1,9 +1,11 @@
 // Sessions on the shipped model: however a timeline is cut, batched, reused or copied, it has the same bits.
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "md_test.h"
+#include "session/model.h"
 
 static const char model_dir[] = "models/fairytales";
 static md_model *model;
@@ -348,6 +350,93 @@ static void test_quantized_from_start(void **state) {
     free(expected);
 }
 
+// ---- threads and failures --------------------------------------------------------------------------------------
+
+// One thread's work: its own session, a greedy answer of `n` tokens to a prompt that starts at story[first].
+typedef struct worker {
+    uint32_t first, n;
+    uint32_t ids[24];
+    md_status status;
+} worker;
+
+static bool keep_ids(void *user, const md_piece *piece) {
+    worker *w = user;
+    for (size_t i = 0; i < piece->token_count && w->n < 24; i++) w->ids[w->n++] = piece->tokens[i].id;
+    return true;
+}
+
+static void *work(void *user) {
+    worker *w = user;
+    md_session *session = NULL;
+    md_generation_params params = {.max_tokens = 24, .ignore_eos = true};
+    w->n = 0;
+    w->status = md_session_open(model, &(md_session_options){.context = 64}, &session, NULL);
+    if (w->status == MD_OK) w->status = md_generate(session, story + w->first, 6, &params, keep_ids, w, NULL, NULL);
+    md_session_close(session);
+    return NULL;
+}
+
+// Sessions of one model on several threads at once answer as they do alone.
+static void test_threads(void **state) {
+    (void)state;
+    enum { WORKERS = 3 };
+    worker alone_[WORKERS], together[WORKERS];
+    pthread_t thread[WORKERS];
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        alone_[i].first = together[i].first = i * 7;
+        work(&alone_[i]);
+        assert_int_equal(alone_[i].status, MD_OK);
+    }
+    for (uint32_t i = 0; i < WORKERS; i++) assert_int_equal(pthread_create(&thread[i], NULL, work, &together[i]), 0);
+    for (uint32_t i = 0; i < WORKERS; i++) pthread_join(thread[i], NULL);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        assert_int_equal(together[i].status, MD_OK);
+        assert_memory_equal(together[i].ids, alone_[i].ids, sizeof alone_[i].ids);
+    }
+}
+
+static const md_engine_ops *real_ops;
+static int steps_left; // until a step fails
+
+static md_status failing_step(md_engine *engine, const md_column *columns, uint32_t count, md_error *err) {
+    if (steps_left-- == 0) return md_fail(err, MD_E_TIMEOUT, "worker 1 waits for stage 3: expected 7, seen 6");
+    return real_ops->step(engine, columns, count, err);
+}
+
+// A step that fails leaves every session where it was, and usable.
+static void test_failing_step(void **state) {
+    (void)state;
+    float *expected = alone(story, STORY), *of_9 = alone(story, 9);
+    md_session *s = new_session(64, NULL, false), *t = new_session(64, NULL, false);
+    md_engine_ops failing = *model->engine->ops;
+    real_ops = model->engine->ops;
+    failing.step = failing_step;
+    model->engine->ops = &failing;
+    steps_left = 1000;
+    OK(md_session_feed(s, story, 10, &err));
+    steps_left = 0;
+    FAILS(MD_E_TIMEOUT, md_session_feed(s, story + 10, STORY - 10, &err));
+    assert_int_equal(md_session_position(s), 10);
+    assert_null(md_session_logits(s));
+    steps_left = 1000;
+    OK(md_session_feed(s, story + 10, STORY - 10, &err));
+    assert_logits(s, expected);
+    OK(md_session_feed(t, story, 8, &err));
+    steps_left = 0;
+    md_batch_column columns[2] = {{s, 1, true}, {t, story[8], true}};
+    FAILS(MD_E_TIMEOUT, md_batch_step(model, columns, 2, &err));
+    assert_int_equal(md_session_position(s), STORY);
+    assert_int_equal(md_session_position(t), 8);
+    steps_left = 1000;
+    OK(md_batch_step(model, columns, 2, &err));
+    assert_logits(t, of_9);
+    model->engine->ops = real_ops;
+    md_session_close(s);
+    md_session_close(t);
+    free(expected);
+    free(of_9);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chunks),
@@ -361,6 +450,8 @@ int main(void) {
         cmocka_unit_test(test_model_outlives_its_handle),
         cmocka_unit_test(test_quantized_sync),
         cmocka_unit_test(test_quantized_from_start),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_failing_step),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
