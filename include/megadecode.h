@@ -162,10 +162,11 @@ MD_API md_status md_session_open(md_model *model, const md_session_options *opti
 MD_API void md_session_close(md_session *session);
 
 MD_API md_model *md_session_model(const md_session *session);
-MD_API uint32_t md_session_context(const md_session *session);       // positions it can hold
-MD_API uint32_t md_session_position(const md_session *session);      // tokens computed so far
-MD_API const uint32_t *md_session_tokens(const md_session *session); // [position]
-MD_API uint64_t md_session_kv_bytes(const md_session *session);      // memory of its KV cache
+MD_API uint32_t md_session_context(const md_session *session);           // positions it can hold
+MD_API uint32_t md_session_position(const md_session *session);          // tokens computed so far
+MD_API const uint32_t *md_session_tokens(const md_session *session);     // [position]
+MD_API uint64_t md_session_kv_bytes(const md_session *session);          // memory its KV cache takes now
+MD_API uint64_t md_session_kv_position_bytes(const md_session *session); // what one position takes, as `kv` stores it
 // The logits after the last token, [vocab] fp32 holding bf16 values; NULL when there are none (nothing computed yet,
 // after a rewind, or the last step did not want them). Valid until the session's next change.
 MD_API const float *md_session_logits(const md_session *session);

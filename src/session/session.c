@@ -86,6 +86,10 @@ uint64_t md_session_kv_bytes(const md_session *session) {
     return session->kv ? ops_of(session)->kv_bytes(session->model->engine, session->kv) : 0;
 }
 
+uint64_t md_session_kv_position_bytes(const md_session *session) {
+    return md_kv_position_bytes(session->model->snapshot, session->format);
+}
+
 // ---- appending -------------------------------------------------------------------------------------------------
 
 md_status md_session_check(const md_session *session, const uint32_t *tokens, size_t n, md_error *err) {
