@@ -162,10 +162,11 @@ MD_API md_status md_session_open(md_model *model, const md_session_options *opti
 MD_API void md_session_close(md_session *session);
 
 MD_API md_model *md_session_model(const md_session *session);
-MD_API uint32_t md_session_context(const md_session *session);       // positions it can hold
-MD_API uint32_t md_session_position(const md_session *session);      // tokens computed so far
-MD_API const uint32_t *md_session_tokens(const md_session *session); // [position]
-MD_API uint64_t md_session_kv_bytes(const md_session *session);      // memory of its KV cache
+MD_API uint32_t md_session_context(const md_session *session);           // positions it can hold
+MD_API uint32_t md_session_position(const md_session *session);          // tokens computed so far
+MD_API const uint32_t *md_session_tokens(const md_session *session);     // [position]
+MD_API uint64_t md_session_kv_bytes(const md_session *session);          // memory its KV cache takes now
+MD_API uint64_t md_session_kv_position_bytes(const md_session *session); // what one position takes, as `kv` stores it
 // The logits after the last token, [vocab] fp32 holding bf16 values; NULL when there are none (nothing computed yet,
 // after a rewind, or the last step did not want them). Valid until the session's next change.
 MD_API const float *md_session_logits(const md_session *session);
@@ -354,12 +355,14 @@ MD_API md_status md_inspect(const char *model, const md_inspect_options *options
 typedef struct md_synth_options {
     uint64_t seed; // the same seed and config give the same bytes
     uint32_t bits; // of every quantized matrix; 0: as the config says. A config without quantization gets it then.
-    void (*progress)(void *context, uint64_t done, uint64_t total); // bytes of weights; NULL: none
-    void *progress_context;
+    // Called while weights are written, with a fraction 0..1; returning false gives up (MD_E_CANCELLED). May be NULL.
+    bool (*progress)(void *user, double fraction);
+    void *progress_user;
 } md_synth_options;
 
 // Writes an MLX snapshot with random weights of the shapes and bits of a config.json to the folder `out_dir`, which
-// must not exist or be empty: whole or not at all, little memory. For measuring speed where a model's weights are not
+// must not exist or be empty: whole or not at all, little memory. MD_E_USAGE (the folder, the bits) and what reading a
+// config can give. For measuring speed where a model's weights are not
 // at hand.
 MD_API md_status md_synth_write(const char *config_path, const char *out_dir, const md_synth_options *options,
                                 md_error *err);

@@ -48,13 +48,14 @@ typedef struct md_engine_info {
 // Many greedy tokens of one sequence in one call: each step's argmax (lowest index of equal logits) is fed to the next.
 typedef struct md_burst {
     md_kv *kv;
-    uint32_t position, token; // the first step's
-    uint32_t max_tokens;      // to produce at most
-    const uint32_t *stop;     // producing one of these ends the call; it is handed on, too
-    uint32_t stop_count;      // at most 32
+    uint32_t position, token;                     // the first step's
+    uint32_t max_tokens;                          // to produce at most
+    const uint32_t *stop;                         // producing one of these ends the call; it is handed on, too
+    uint32_t stop_count;                          // at most 32
     bool (*on_token)(void *user, uint32_t token); // from the calling thread, as tokens come; false ends the call
     void *user;
-    uint32_t produced, last; // out: tokens handed on, and the last of them; the cache holds position .. position+produced-1
+    uint32_t produced,
+        last; // out: tokens handed on, and the last of them; the cache holds position .. position+produced-1
 } md_burst;
 
 typedef struct md_engine_ops {

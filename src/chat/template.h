@@ -23,7 +23,7 @@
 
 typedef struct md_chat_template md_chat_template;
 
-// Compiles `n` bytes of template source (UTF-8, at most 1 MiB). `name` names it in messages ("chat_template.jinja").
+// Compiles `n` bytes of template source (UTF-8, at most 256 KiB). `name` names it in messages ("chat_template.jinja").
 // MD_E_FORMAT for a syntax error, MD_E_UNSUPPORTED for Jinja that is not modelled (include, import, extends, block,
 // recursive loops); the message has the line. *out is owned by the caller; NULL on failure.
 md_status md_chat_template_compile(const char *source, size_t n, const char *name, md_chat_template **out,

@@ -14,7 +14,8 @@
 // closes it. White space between content and a call, and between calls, is dropped.
 // No text is lost: where a call turns out malformed or is cut off by the end, END has valid = false and the whole text
 // of the call comes out as content too. md_toolcall_parse drops such calls and keeps that content.
-// The events put together are the same for every cutting into pieces.
+// The events put together are the same for every cutting into pieces. The text must be valid UTF-8 (a piece may end
+// inside a character, and then so may an event).
 //
 // Thread rule: one parser is used by one thread at a time.
 #ifndef MD_CHAT_TOOLCALL_H

@@ -134,9 +134,13 @@ static void report_verbose(const md_model *model, const md_session *session, con
             r->prefill_seconds);
     fprintf(stderr, "decode        %9.1f tokens/s  (%" PRIu32 " tokens, %.3f s)\n", decode_rate(r),
             r->completion_tokens, r->decode_seconds);
-    fprintf(stderr, "memory        %9.1f MB peak   (weights %.1f MB, KV cache %.1f MB for %" PRIu32 " positions)\n",
-            (double)peak_memory() * mb, (double)info.weight_bytes * mb, (double)md_session_kv_bytes(session) * mb,
-            md_session_context(session));
+    fprintf(stderr, "memory        %9.1f MB peak   (weights %.1f MB)\n", (double)peak_memory() * mb,
+            (double)info.weight_bytes * mb);
+    fprintf(stderr,
+            "KV cache      %9.1f MB        (room for %" PRIu32 " positions; %" PRIu64 " bytes each, in bf16 %" PRIu64
+            ")\n",
+            (double)md_session_kv_bytes(session) * mb, md_session_context(session),
+            md_session_kv_position_bytes(session), info.kv_bytes_bf16);
     fprintf(stderr, "finish        %s, seed %" PRIu64 "\n", md_finish_name(r->finish), seed);
 }
 

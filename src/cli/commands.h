@@ -10,5 +10,6 @@ extern const md_command md_cmd_inspect;
 extern const md_command md_cmd_tokenize;
 extern const md_command md_cmd_verify;
 extern const md_command md_cmd_bench;
+extern const md_command md_cmd_synth;
 
 #endif

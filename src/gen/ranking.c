@@ -27,12 +27,23 @@ void md_ranking_fill(md_ranking *ranking, const float *logits) {
     memset(ranking->count, 0, MD_RANKING_VALUES * sizeof *ranking->count);
     uint16_t top = 0;
     for (uint32_t i = 0; i < ranking->vocab; i++) {
-        uint16_t code = md_ranking_code(logits[i]);
-        ranking->code[i] = code;
-        ranking->count[code]++;
-        if (code > top) top = code;
+        ranking->code[i] = md_ranking_code(logits[i]);
+        top = ranking->code[i] > top ? ranking->code[i] : top;
     }
+    for (uint32_t i = 0; i < ranking->vocab; i++) ranking->count[ranking->code[i]]++;
     ranking->top = top;
+}
+
+uint32_t md_ranking_best(const float *logits, uint32_t vocab) {
+    uint32_t best = 0;
+    uint16_t top = md_ranking_code(logits[0]);
+    for (uint32_t i = 1; i < vocab; i++) {
+        uint16_t code = md_ranking_code(logits[i]);
+        if (code <= top) continue;
+        top = code;
+        best = i;
+    }
+    return best;
 }
 
 float md_ranking_value(int32_t code) {

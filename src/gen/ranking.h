@@ -26,14 +26,19 @@ void md_ranking_free(md_ranking *ranking);
 // Ranks `logits` [vocab], each rounded to bf16.
 void md_ranking_fill(md_ranking *ranking, const float *logits);
 
-float md_ranking_value(int32_t code);
+// Branch-free: a compiler can do several at once.
 static inline uint16_t md_ranking_code(float value) {
-    uint16_t half = md_bf16_from_f32(value);
-    if ((half & 0x7fffu) > 0x7f80u) half = 0xff80u; // NaN -> -INFINITY
-    if (half == 0x8000u) half = 0;                  // -0 -> 0
-    return (uint16_t)(half & 0x8000u ? ~(uint32_t)half : half | 0x8000u);
+    uint32_t bits = md_f32_bits(value), size = bits & 0x7fffffffu;
+    uint32_t half = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16; // to nearest, ties to even
+    half = size > 0x7f800000u ? 0xff80u : half;                   // NaN -> -INFINITY
+    half = half == 0x8000u ? 0 : half;                            // -0 -> 0
+    return (uint16_t)(half ^ (half & 0x8000u ? 0xffffu : 0x8000u));
 }
 
+// The first token in rank order, without ranking the others.
+uint32_t md_ranking_best(const float *logits, uint32_t vocab);
+
+float md_ranking_value(int32_t code);
 // The next code below `code` that occurs; -1: none.
 int32_t md_ranking_below(const md_ranking *ranking, int32_t code);
 

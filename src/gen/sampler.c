@@ -55,7 +55,7 @@ static md_status check_params(const md_sampling *p, uint32_t vocab, md_error *er
     return MD_OK;
 }
 
-static bool has_penalties(const md_sampling *p) {
+bool md_sampler_penalises(const md_sampling *p) {
     bool repetition = p->repetition_penalty != 0 && p->repetition_penalty != 1;
     return repetition || p->presence_penalty != 0 || p->frequency_penalty != 0;
 }
@@ -73,7 +73,7 @@ md_status md_sampler_open(const md_sampling *sampling, uint32_t vocab, uint32_t 
         free(sampler);
         return status;
     }
-    bool penalties = has_penalties(sampling), failed = false;
+    bool penalties = md_sampler_penalises(sampling), failed = false;
     if (penalties || sampling->bias_count || sampling->adjust)
         failed |= !(sampler->adjusted = malloc(vocab * sizeof *sampler->adjusted));
     if (sampling->temperature > 0) failed |= !(sampler->buckets = malloc(MD_RANKING_VALUES * sizeof *sampler->buckets));
@@ -224,19 +224,18 @@ static uint32_t draw(md_sampler *sampler, uint32_t n, double total) {
 
 md_status md_sampler_next(md_sampler *sampler, const float *logits, uint32_t *token, md_error *err) {
     MD_TRY(adjust(sampler, &logits, err));
-    md_ranking *ranking = &sampler->ranking;
-    md_ranking_fill(ranking, logits);
-    if (md_ranking_value(ranking->top) == -INFINITY)
-        return md_fail(err, MD_E_USAGE, "sampler: no token may be chosen: every logit is -infinity or no number");
     if (sampler->params.temperature > 0) {
         double total = 0;
+        md_ranking_fill(&sampler->ranking, logits);
         uint32_t n = take_top_k(sampler, &total);
         n = keep_top_p(sampler, n, &total);
         n = keep_min_p(sampler, n, &total);
         *token = draw(sampler, n, total);
     } else {
-        *token = md_ranking_token(ranking, ranking->top, 0);
+        *token = md_ranking_best(logits, sampler->vocab);
     }
+    if (isnan(logits[*token]) || logits[*token] == -INFINITY)
+        return md_fail(err, MD_E_USAGE, "sampler: no token may be chosen: every logit is -infinity or no number");
     remember(sampler, *token, true);
     return MD_OK;
 }

@@ -19,6 +19,8 @@ md_status md_sampler_open(const md_sampling *sampling, uint32_t vocab, uint32_t 
                           md_error *err);
 void md_sampler_close(md_sampler *sampler); // NULL is fine
 
+bool md_sampler_penalises(const md_sampling *sampling); // a penalty is on
+
 // Tells the penalties of the prompt's tokens (each < vocab).
 void md_sampler_observe(md_sampler *sampler, const uint32_t *tokens, size_t n);
 

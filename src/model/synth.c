@@ -144,11 +144,14 @@ static md_status write_all(const md_config *config, const char *config_path, con
 }
 
 md_status md_synth_write(const char *config_path, const char *out_dir, const md_synth_options *options, md_error *err) {
+    uint32_t bits = options->bits;
+    if (bits > 8 || bits == 1 || bits == 7)
+        return md_fail(err, MD_E_USAGE, "bits: %u asked for, expected 2, 3, 4, 5, 6 or 8", bits);
     struct stat st;
     if (lstat(out_dir, &st) == 0 && !is_empty_dir(out_dir))
         return md_fail(err, MD_E_USAGE, "%s: exists already; expected a new or an empty folder", out_dir);
     md_config config;
-    MD_TRY(load_config(config_path, options->bits, &config, err));
+    MD_TRY(load_config(config_path, bits, &config, err));
     md_status status = MD_OK;
     size_t n = strlen(out_dir);
     while (n > 1 && out_dir[n - 1] == '/') n--;

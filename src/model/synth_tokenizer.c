@@ -1,4 +1,6 @@
-// A byte-level BPE of the 256 bytes, no merges, and a plain chat template: enough to run, measure and chat with.
+// A byte-level BPE of the 256 bytes, no merges, and a plain chat template: enough to run, measure and chat with. Every
+// other id is a token too, so that what the model writes can be seen: a space and its own number, which no text encodes
+// to, since nothing merges.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +52,10 @@ static bool fill_vocab(const md_config *c, json_t *vocab, json_t *added) {
         while (is_special(c, id)) id++;
         if (id >= c->vocab) return false;
         json_object_set_new(vocab, utf8(byte_codepoint(byte, &next_other), text), json_integer(id));
+    }
+    for (; id < c->vocab; id++) {
+        snprintf(name, sizeof name, "\xc4\xa0%u", id); // U+0120 stands for a space
+        if (!is_special(c, id)) json_object_set_new(vocab, name, json_integer(id));
     }
     for (uint32_t i = 0; i <= c->eos_count; i++) { // the eos tokens, then bos
         if (i == c->eos_count && c->bos < 0) break;

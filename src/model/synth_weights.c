@@ -244,7 +244,9 @@ static md_status write_part(writer *w, const part *p, FILE *file, const char *pa
         first += n / unit;
         left -= n;
         w->done += n;
-        if (w->options->progress) w->options->progress(w->options->progress_context, w->done, w->total);
+        const md_synth_options *options = w->options;
+        if (options->progress && !options->progress(options->progress_user, (double)w->done / (double)w->total))
+            return md_fail(err, MD_E_CANCELLED, "%s: given up", path);
     }
     return MD_OK;
 }

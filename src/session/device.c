@@ -64,16 +64,6 @@ static md_status parse_device(const char *text, const char *name, bool *cuda, bo
     return md_fail(err, MD_E_USAGE, "%s: found \"%s\", expected cpu, cuda or cuda:N", name, text);
 }
 
-static md_status open_cuda(const md_plan *plan, bool resident, const md_engine_options *options, md_engine **out,
-                           md_error *err) {
-#ifdef MEGADECODE_CUDA
-    return md_cuda_open(plan, resident, options, out, err);
-#else
-    (void)plan, (void)resident, (void)options, (void)out;
-    return md_fail(err, MD_E_DEVICE, "device: this build has no CUDA backend");
-#endif
-}
-
 md_status md_device_open(const md_plan *plan, const md_model_options *options, md_engine **out, md_error *err) {
     const char *engine_name = "engine", *device_name = "device";
     const char *engine_text = text_option(options->engine, "MEGADECODE_ENGINE", &engine_name);
@@ -94,14 +84,10 @@ md_status md_device_open(const md_plan *plan, const md_model_options *options, m
     }
     if (cuda) {
         md_error gpu = {0};
-        md_status status = open_cuda(plan, kind == ENGINE_RESIDENT, &eo, out, &gpu);
+        md_status status = md_cuda_open(plan, kind == ENGINE_RESIDENT, &eo, out, &gpu);
         if (status == MD_OK) return MD_OK;
         if (!cpu || status == MD_E_CANCELLED) return md_fail(err, status, "%s", gpu.message);
         md_log(MD_LOG_INFO, "the CPU is used: %s", gpu.message);
     }
-#ifdef MEGADECODE_CPU
     return md_cpu_open(plan, kind == ENGINE_RESIDENT, &eo, out, err);
-#else
-    return md_reference_open(plan, &eo, out, err);
-#endif
 }

@@ -1,6 +1,6 @@
 // The whole loop: prompt in, pieces out.
 #include "base/clock.h"
-#include "session/session.h"
+#include "session/generation.h"
 
 enum { PROGRESS_STEP = 64 }; // prompt tokens between two calls of params->progress, or one step where that is wider
 
@@ -17,30 +17,86 @@ static md_status prefill(md_session *session, const uint32_t *prompt, size_t n, 
     return MD_OK;
 }
 
+// One call's decoding.
+typedef struct decoding {
+    md_session *session;
+    md_generation *generation;
+    const md_generation_params *params;
+    md_piece_fn on_piece;
+    void *user;
+    double start, first; // times of the call and of the first token
+    md_result *result;
+    md_piece piece; // the last
+    bool go_on;     // on_piece has not said no
+    md_status status;
+    md_error *err;
+} decoding;
+
+// Counts and hands on d->piece.
+static void deliver(decoding *d, bool chosen) {
+    double now = md_clock_seconds();
+    if (chosen && ++d->result->completion_tokens == 1) {
+        d->first = now;
+        d->result->first_seconds = now - d->start;
+    }
+    d->result->decode_seconds = now - d->first;
+    d->go_on = !d->on_piece || d->on_piece(d->user, &d->piece);
+}
+
+// md_burst.on_token: the engine has fed d->piece.next and chosen `token`.
+static bool on_token(void *user, uint32_t token) {
+    decoding *d = user;
+    d->session->tokens[d->session->position++] = d->piece.next;
+    d->status = md_generation_take_argmax(d->generation, token, &d->piece, d->err);
+    if (d->status != MD_OK) return false;
+    deliver(d, true);
+    return d->go_on && !d->piece.finish;
+}
+
+// Lets the engine decode many tokens in one call.
+static md_status burst(decoding *d) {
+    md_session *session = d->session;
+    md_engine *engine = session->model->engine;
+    const md_model_info *info = &session->model->info;
+    uint32_t room = session->context - session->position, chosen = d->result->completion_tokens;
+    uint32_t wanted = d->params->max_tokens ? d->params->max_tokens - chosen : room;
+    md_burst request = {.kv = session->kv,
+                        .position = session->position,
+                        .token = d->piece.next,
+                        .max_tokens = wanted < room ? wanted : room,
+                        .stop = info->eos,
+                        .stop_count = d->params->ignore_eos ? 0 : info->eos_count,
+                        .on_token = on_token,
+                        .user = d};
+    session->has_logits = false;
+    md_status status = engine->ops->burst(engine, &request, d->err);
+    if (d->status != MD_OK) return d->status;
+    if (status == MD_OK && d->result->completion_tokens == chosen)
+        return md_fail(d->err, MD_E_INTERNAL, "%s engine: a burst of up to %u tokens gave none", info->engine,
+                       request.max_tokens);
+    return status;
+}
+
 // Chooses and feeds tokens until the last piece.
-static md_status decode(md_session *session, md_generation *generation, md_piece_fn on_piece, void *user, double start,
-                        md_result *result, md_error *err) {
-    md_piece piece;
-    double first = 0;
-    bool go_on = true;
-    do {
-        if (go_on) {
-            MD_TRY(md_generation_next(generation, &piece, err));
-            result->completion_tokens++;
+static md_status decode(decoding *d) {
+    const md_engine_ops *ops = d->session->model->engine->ops;
+    bool bursts = ops->burst && md_generation_is_argmax(d->generation);
+    MD_TRY(md_generation_next(d->generation, &d->piece, d->err));
+    deliver(d, true);
+    while (!d->piece.finish) {
+        if (!d->go_on) {
+            MD_TRY(md_generation_cancel(d->generation, &d->piece, d->err));
+            deliver(d, false);
+        } else if (bursts) {
+            MD_TRY(burst(d));
         } else {
-            MD_TRY(md_generation_cancel(generation, &piece, err));
+            MD_TRY(md_session_feed(d->session, &d->piece.next, 1, d->err));
+            MD_TRY(md_generation_next(d->generation, &d->piece, d->err));
+            deliver(d, true);
         }
-        double now = md_clock_seconds();
-        if (result->completion_tokens == 1) {
-            first = now;
-            result->first_seconds = now - start;
-        }
-        result->decode_seconds = now - first;
-        go_on = !on_piece || on_piece(user, &piece);
-        if (!piece.finish && go_on) MD_TRY(md_session_feed(session, &piece.next, 1, err));
-    } while (!piece.finish);
-    result->finish = piece.finish;
-    result->stop_index = piece.stop_index;
+    }
+    d->result->finish = d->piece.finish;
+    d->result->stop_index = d->piece.stop_index;
     return MD_OK;
 }
 
@@ -61,7 +117,15 @@ md_status md_generate(md_session *session, const uint32_t *prompt, size_t n, con
         return MD_OK;
     }
     MD_TRY(md_generation_open(session, params, &generation, err));
-    md_status status = decode(session, generation, on_piece, user, start, result, err);
+    decoding d = {.session = session,
+                  .generation = generation,
+                  .params = params,
+                  .on_piece = on_piece,
+                  .user = user,
+                  .start = start,
+                  .result = result,
+                  .err = err};
+    md_status status = decode(&d);
     md_generation_close(generation);
     return status;
 }

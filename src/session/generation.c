@@ -6,7 +6,7 @@
 
 #include "gen/sampler.h"
 #include "gen/stop.h"
-#include "session/session.h"
+#include "session/generation.h"
 #include "text/detok.h"
 
 enum { MAX_TEXT = 1 << 26 }; // bytes of one piece, and of what is held back: far beyond what one token can stand for
@@ -14,7 +14,7 @@ enum { MAX_TEXT = 1 << 26 }; // bytes of one piece, and of what is held back: fa
 // A token whose text has not left yet.
 typedef struct waiting {
     md_token token;
-    uint64_t end; // byte of the answer at which its text ends
+    uint64_t end; // byte of the answer at which its text ends; UINT64_MAX: inside a character that is not complete
 } waiting;
 
 struct md_generation {
@@ -109,7 +109,7 @@ static md_status enqueue(md_generation *g, uint32_t id, const float *logits, md_
     if (g->queue_size == g->queue_cap) MD_TRY(grow_queue(g, err));
     uint32_t n = g->params.top_logprobs, vocab = g->session->model->info.vocab;
     waiting *w = &g->queue[g->queue_size];
-    *w = (waiting){.token = {.id = id, .text_offset = g->written}, .end = g->written};
+    *w = (waiting){.token = {.id = id, .text_offset = g->written}, .end = UINT64_MAX};
     if (g->params.logprobs || n)
         w->token.logprob =
             md_sampler_logprobs(g->sampler, logits, id, n, n ? g->top + g->queue_size * (size_t)n : NULL);
@@ -152,12 +152,23 @@ static md_status pass_text(md_generation *g, int *stop_index, md_error *err) {
     return status;
 }
 
+// After the newest token's text: those that waited for a character to be completed have their end, once there is text;
+// the newest has one unless it leaves a character incomplete.
+static void set_ends(md_generation *g, bool text_came, bool incomplete) {
+    for (size_t i = g->queue_size; i-- > 0;) {
+        waiting *w = &g->queue[i];
+        bool newest = i + 1 == g->queue_size;
+        if (!newest && w->end != UINT64_MAX) break;
+        if (newest ? !incomplete : text_came || !incomplete) w->end = g->written;
+    }
+}
+
 // The end of the text: the detokenizer's half character, and what was held back. That may still complete a stop.
 static md_status end_text(md_generation *g, int *stop_index, md_error *err) {
     if (tokenizer_of(g)) MD_TRY(md_detok_flush(&g->detok, &g->raw, err));
     MD_TRY(pass_text(g, stop_index, err));
     if (*stop_index >= 0) g->finish = MD_FINISH_STOP;
-    if (g->queue_size) g->queue[g->queue_size - 1].end = g->written;
+    set_ends(g, true, false);
     return g->stop && *stop_index < 0 ? md_stop_flush(g->stop, &g->text, err) : MD_OK;
 }
 
@@ -166,15 +177,11 @@ static md_finish limit_reached(const md_generation *g) {
     return g->session->position >= g->session->context ? MD_FINISH_CONTEXT : MD_FINISH_NONE;
 }
 
-md_status md_generation_next(md_generation *g, md_piece *piece, md_error *err) {
-    const float *logits = md_session_logits(g->session);
-    if (g->finish) return md_fail(err, MD_E_USAGE, "generation: it has ended (%s)", md_finish_name(g->finish));
-    if (!logits) return md_fail(err, MD_E_USAGE, "generation: the session has no logits after its last token");
-    uint32_t id = 0;
+// Takes a chosen token into the answer.
+static md_status take(md_generation *g, uint32_t id, const float *logits, md_piece *piece, md_error *err) {
     int stop_index = -1;
     md_buf_clear(&g->text);
     drop_taken(g);
-    MD_TRY(md_sampler_next(g->sampler, logits, &id, err));
     MD_TRY(enqueue(g, id, logits, err));
     g->count++;
     if (!g->params.ignore_eos && md_model_is_eos(g->session->model, id)) {
@@ -182,13 +189,33 @@ md_status md_generation_next(md_generation *g, md_piece *piece, md_error *err) {
         g->queue[g->queue_size - 1].token.hidden = true;
     } else {
         if (tokenizer_of(g)) MD_TRY(md_detok_put(&g->detok, id, &g->raw, err));
+        bool text_came = g->raw.size > 0;
         MD_TRY(pass_text(g, &stop_index, err));
-        g->queue[g->queue_size - 1].end = g->written;
+        set_ends(g, text_came, tokenizer_of(g) && g->detok.held_size > 0);
         g->finish = stop_index >= 0 ? MD_FINISH_STOP : limit_reached(g);
     }
     if (g->finish && stop_index < 0) MD_TRY(end_text(g, &stop_index, err));
     make_piece(g, id, stop_index, piece);
     return MD_OK;
+}
+
+md_status md_generation_next(md_generation *g, md_piece *piece, md_error *err) {
+    const float *logits = md_session_logits(g->session);
+    uint32_t id = 0;
+    if (g->finish) return md_fail(err, MD_E_USAGE, "generation: it has ended (%s)", md_finish_name(g->finish));
+    if (!logits) return md_fail(err, MD_E_USAGE, "generation: the session has no logits after its last token");
+    MD_TRY(md_sampler_next(g->sampler, logits, &id, err));
+    return take(g, id, logits, piece, err);
+}
+
+bool md_generation_is_argmax(const md_generation *g) {
+    const md_sampling *s = &g->params.sampling;
+    bool logprobs = g->params.logprobs || g->params.top_logprobs;
+    return s->temperature == 0 && !s->bias_count && !s->adjust && !md_sampler_penalises(s) && !logprobs;
+}
+
+md_status md_generation_take_argmax(md_generation *g, uint32_t id, md_piece *piece, md_error *err) {
+    return take(g, id, NULL, piece, err);
 }
 
 md_status md_generation_cancel(md_generation *g, md_piece *piece, md_error *err) {

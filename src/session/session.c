@@ -14,15 +14,20 @@ static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 // ---- open and close --------------------------------------------------------------------------------------------
 
-// A new, empty cache in place of the session's.
-static md_status reopen_kv(md_session *session, md_error *err) {
+// A new, empty bf16 cache in place of the session's.
+static md_status fresh_kv(md_session *session, md_error *err) {
     md_engine *engine = session->model->engine;
     if (session->kv) engine->ops->kv_close(engine, session->kv);
     session->kv = NULL;
     session->position = 0;
     session->has_logits = session->quantized = false;
     session->quantized_at = 0;
-    MD_TRY(engine->ops->kv_open(engine, session->context, &session->kv, err));
+    return engine->ops->kv_open(engine, session->context, &session->kv, err);
+}
+
+// The session as it was opened.
+static md_status reopen_kv(md_session *session, md_error *err) {
+    MD_TRY(fresh_kv(session, err));
     return session->from_start ? md_session_quantize(session, err) : MD_OK;
 }
 
@@ -79,6 +84,10 @@ const float *md_session_logits(const md_session *session) { return session->has_
 
 uint64_t md_session_kv_bytes(const md_session *session) {
     return session->kv ? ops_of(session)->kv_bytes(session->model->engine, session->kv) : 0;
+}
+
+uint64_t md_session_kv_position_bytes(const md_session *session) {
+    return md_kv_position_bytes(session->model->snapshot, session->format);
 }
 
 // ---- appending -------------------------------------------------------------------------------------------------
@@ -243,7 +252,7 @@ md_status md_session_copy(md_session *dst, const md_session *src, uint32_t posit
                        " of the source and the %" PRIu32 " of the destination's context",
                        positions, src->position, dst->context);
     dst->prompt_size = 0;
-    if (!dst->kv || dst->quantized) MD_TRY(reopen_kv(dst, err)); // a cache can't go back to bf16
+    if (!dst->kv || dst->quantized) MD_TRY(fresh_kv(dst, err)); // a quantized cache takes no other's entries
     dst->position = 0;
     dst->has_logits = false;
     md_engine *engine = dst->model->engine;

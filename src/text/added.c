@@ -7,7 +7,10 @@
 #include "text/utf8.h"
 
 void md_added_free(md_added *added) {
-    for (size_t i = 0; i < added->n; i++) free(added->tokens[i].content);
+    for (size_t i = 0; i < added->n; i++) {
+        free(added->tokens[i].content);
+        free(added->tokens[i].normal);
+    }
     free(added->tokens);
     *added = (md_added){0};
 }

@@ -12,6 +12,8 @@
 typedef struct md_added_token {
     char *content; // owned, valid UTF-8, not empty
     size_t size;   // bytes, at most MD_ADDED_MAX_BYTES
+    char *normal;  // owned; the normal form where `normalized` and it is another text, else NULL
+    size_t normal_size;
     uint32_t id;
     bool special;     // may be left out when decoding
     bool single_word; // only where no word character touches it

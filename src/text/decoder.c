@@ -219,7 +219,7 @@ md_status md_decoder_token(const md_decoder *decoder, const char *token, size_t 
         }
         // The step's result moves to `spare`, where the next one reads it.
         md_buf_clear(spare);
-        if (status == MD_OK) status = md_buf_append(spare, out->data + made, out->size - made);
+        if (status == MD_OK) status = md_buf_append(spare, md_buf_str(out) + made, out->size - made);
         if (status != MD_OK) return out->failed || spare->failed ? too_large(status, err) : status;
         out->size = before;
         text = (md_buf){.data = spare->data, .size = spare->size};

@@ -82,7 +82,7 @@ md_status md_detok_flush(md_detok *detok, md_buf *out, md_error *err) {
 static md_status put_first(md_detok *detok, uint32_t id, md_buf *out, md_error *err) {
     const md_tokenizer *t = detok->tokenizer;
     size_t n;
-    const char *token = md_vocab_text(&t->vocab, id, &n);
+    const char *token = md_tokenizer_decoded_text(t, id, &n);
     md_buf text, spare;
     md_buf_init(&text, UINT32_MAX);
     md_buf_init(&spare, UINT32_MAX);

@@ -91,16 +91,31 @@ md_status md_normalizer_load(md_normalizer *normalizer, const json_t *json, cons
     return load_steps(normalizer, json, what, err);
 }
 
+// Lower case of the letters that Unicode 16 and 17 added, which utf8proc does not know.
+static uint32_t lower_of(uint32_t cp) {
+    static const struct {
+        uint32_t first, last;
+        int32_t shift;
+    } late[] = {{0x1c89, 0x1c89, 1},      {0xa7cb, 0xa7cb, 0x264 - 0xa7cb},
+                {0xa7cc, 0xa7cc, 1},      {0xa7ce, 0xa7ce, 1},
+                {0xa7d2, 0xa7d2, 1},      {0xa7d4, 0xa7d4, 1},
+                {0xa7da, 0xa7da, 1},      {0xa7dc, 0xa7dc, 0x19b - 0xa7dc},
+                {0x10d50, 0x10d65, 0x20}, {0x16ea0, 0x16eb8, 0x1b}};
+    uint32_t lower = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+    for (size_t i = 0; lower == cp && i < sizeof late / sizeof late[0]; i++)
+        if (cp >= late[i].first && cp <= late[i].last) lower = cp + (uint32_t)late[i].shift;
+    return lower;
+}
+
 static md_status lowercase(const md_buf *text, md_buf *out) {
     size_t size;
     for (size_t at = 0; at < text->size; at += size) {
         uint32_t cp = md_utf8_decode(text->data + at, text->size - at, &size);
         char bytes[4];
-        uint32_t lower = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
         if (cp == 0x130) { // the one character whose lower case is two: i and a combining dot
             MD_TRY(md_buf_puts(out, "i\xcc\x87"));
         } else {
-            MD_TRY(md_buf_append(out, bytes, md_utf8_encode(lower, bytes)));
+            MD_TRY(md_buf_append(out, bytes, md_utf8_encode(lower_of(cp), bytes)));
         }
     }
     return MD_OK;

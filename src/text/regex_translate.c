@@ -235,6 +235,7 @@ md_status md_regex_translate(const char *pattern, size_t n, const char *what, md
             t.at++;
         }
     }
+    if (out->failed && out->cap < out->max / 2) return md_fail(err, MD_E_MEMORY, "%s: out of memory", what);
     if (out->failed) return md_fail(err, MD_E_FORMAT, "%s: the regex is too long", what);
     return MD_OK;
 }

@@ -57,6 +57,9 @@ md_status md_tokenizer_add_token(md_tokenizer *tokenizer, const json_t *json, in
 // Adds a chat template; the first of a name counts.
 md_status md_tokenizer_add_template(md_tokenizer *tokenizer, const char *name, const char *text, size_t n,
                                     const char *what, md_error *err);
+// What decoders see of a token: an added token's normal form where it has one, as in Hugging Face; else its text. NULL
+// where the id has no token.
+const char *md_tokenizer_decoded_text(const md_tokenizer *tokenizer, uint32_t id, size_t *n);
 // Makes the tables that need all tokens: tries, control flags, the bytes of every token.
 md_status md_tokenizer_finish(md_tokenizer *tokenizer, const char *what, md_error *err);
 

@@ -72,7 +72,7 @@ static md_status load_added(md_tokenizer *t, const json_t *root, const char *wha
 
 // ---- the post-processor --------------------------------------------------------------------------------------------
 
-// The ids of one special token of a template: they go around what has been put around the text already.
+// The ids of one special token of a template.
 static md_status add_special(md_tokenizer *t, const json_t *processor, const char *name, md_ids *out, const char *what,
                              md_error *err) {
     const json_t *special = json_object_get(json_object_get(processor, "special_tokens"), name);
@@ -94,39 +94,22 @@ static md_status load_template(md_tokenizer *t, const json_t *processor, const c
     const json_t *single = json_object_get(processor, "single");
     if (!json_is_array(single))
         return md_fail(err, MD_E_FORMAT, "%s: \"single\" is %s, expected an array", what, md_json_type_name(single));
-    md_ids before, after; // this template's own
-    md_ids_init(&before, t->before.max);
-    md_ids_init(&after, t->after.max);
-    md_status status = MD_OK;
     size_t texts = 0;
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *piece = json_array_get(single, i);
         const json_t *name = json_object_get(json_object_get(piece, "SpecialToken"), "id");
         if (json_is_string(name)) {
-            MD_TRY_GOTO(add_special(t, processor, json_string_value(name), texts ? &after : &before, what, err));
+            MD_TRY(add_special(t, processor, json_string_value(name), texts ? &t->after : &t->before, what, err));
         } else if (json_object_get(piece, "Sequence")) {
             texts++;
         } else {
-            status = md_fail(err, MD_E_FORMAT, "%s: single[%zu] is neither a SpecialToken nor a Sequence", what, i);
-            goto fail;
+            return md_fail(err, MD_E_FORMAT, "%s: single[%zu] is neither a SpecialToken nor a Sequence", what, i);
         }
     }
-    if (texts != 1) {
-        status =
-            md_fail(err, MD_E_UNSUPPORTED, "%s: a template that uses the text %zu times is not supported", what, texts);
-        goto fail;
-    }
-    // Inside a Sequence of processors each works around what the one before it made.
-    MD_TRY_GOTO(md_ids_append(&before, t->before.data, t->before.size, err));
-    MD_TRY_GOTO(md_ids_append(&t->after, after.data, after.size, err));
-    md_ids_free(&t->before);
-    md_ids_free(&after);
-    t->before = before;
+    if (texts != 1)
+        return md_fail(err, MD_E_UNSUPPORTED, "%s: a template that uses the text %zu times is not supported", what,
+                       texts);
     return MD_OK;
-fail:
-    md_ids_free(&before);
-    md_ids_free(&after);
-    return status;
 }
 
 // Sequences may hold sequences; the depth is bounded by the JSON parser's.
@@ -135,7 +118,11 @@ static md_status load_processor(md_tokenizer *t, const json_t *json, const char 
     const char *type = "(none)";
     MD_TRY(md_json_get_string(json, "type", &type, what, err));
     if (strcmp(type, "ByteLevel") == 0) return MD_OK; // changes offsets, never ids
-    if (strcmp(type, "TemplateProcessing") == 0) return load_template(t, json, what, err);
+    if (strcmp(type, "TemplateProcessing") == 0) {
+        if (t->before.size || t->after.size)
+            return md_fail(err, MD_E_UNSUPPORTED, "%s: more than one template is not supported", what);
+        return load_template(t, json, what, err);
+    }
     if (strcmp(type, "Sequence") != 0)
         return md_fail(err, MD_E_UNSUPPORTED, "%s: the type \"%.60s\" is not supported", what, type);
     const json_t *list = json_object_get(json, "processors");
@@ -171,35 +158,52 @@ static bool is_control(const md_added_token *token) {
     return !token->blank && (token->special || first != token->size);
 }
 
+// Works out the normal form of an added token.
+static md_status normalize_added(const md_tokenizer *t, md_added_token *token, md_buf *spare, md_match_scratch *scratch,
+                                 const char *what, md_error *err) {
+    md_buf text;
+    md_buf_init(&text, token->size);
+    md_status status = md_buf_append(&text, token->content, token->size);
+    if (status != MD_OK) return md_fail(err, status, "%s: out of memory", what);
+    status = md_normalize(&t->normalizer, &text, spare, scratch, err);
+    if (status == MD_OK && (text.size != token->size || memcmp(text.data, token->content, text.size) != 0)) {
+        token->normal_size = text.size;
+        token->normal = md_buf_take(&text);
+        if (!token->normal) status = md_fail(err, MD_E_MEMORY, "%s: out of memory", what);
+    }
+    md_buf_free(&text);
+    return status;
+}
+
 static md_status index_added(md_tokenizer *t, const char *what, md_error *err) {
-    md_buf text, spare;
-    md_buf_init(&text, 0);
+    md_buf spare;
     md_buf_init(&spare, 0);
     md_match_scratch scratch = {0};
     md_status status = MD_OK;
     for (uint32_t i = 0; i < t->added.n; i++) {
-        const md_added_token *token = &t->added.tokens[i];
+        md_added_token *token = &t->added.tokens[i];
         t->added_index[token->id] = i;
         t->control[token->id] = is_control(token);
         MD_TRY_GOTO(md_trie_add(&t->guarded_trie, token->content, token->size, i, what, err));
-        if (!token->normalized) {
-            MD_TRY_GOTO(md_trie_add(&t->raw_trie, token->content, token->size, i, what, err));
-            continue;
-        }
-        md_buf_clear(&text);
-        text.max = token->size;
-        if (md_buf_append(&text, token->content, token->size) != MD_OK) {
-            status = md_fail(err, MD_E_MEMORY, "%s: out of memory", what);
-            goto fail;
-        }
-        MD_TRY_GOTO(md_normalize(&t->normalizer, &text, &spare, &scratch, err));
-        if (text.size > 0) MD_TRY_GOTO(md_trie_add(&t->normalized_trie, text.data, text.size, i, what, err));
+        if (token->normalized) MD_TRY_GOTO(normalize_added(t, token, &spare, &scratch, what, err));
+        size_t n;
+        const char *text = md_tokenizer_decoded_text(t, token->id, &n);
+        md_trie *trie = token->normalized ? &t->normalized_trie : &t->raw_trie;
+        if (n > 0) MD_TRY_GOTO(md_trie_add(trie, text, n, i, what, err));
     }
 fail:
-    md_buf_free(&text);
     md_buf_free(&spare);
     md_match_scratch_free(&scratch);
     return status;
+}
+
+const char *md_tokenizer_decoded_text(const md_tokenizer *t, uint32_t id, size_t *n) {
+    const char *text = md_vocab_text(&t->vocab, id, n);
+    if (!text || t->added_index[id] == MD_VOCAB_NONE) return text;
+    const md_added_token *token = &t->added.tokens[t->added_index[id]];
+    if (!token->normal) return text;
+    *n = token->normal_size;
+    return token->normal;
 }
 
 static md_status fill_token_bytes(md_tokenizer *t, const char *what, md_error *err) {
@@ -209,7 +213,7 @@ static md_status fill_token_bytes(md_tokenizer *t, const char *what, md_error *e
     md_status status = MD_OK;
     for (size_t id = 0; id < t->vocab.n_ids; id++) {
         size_t n;
-        const char *text = md_vocab_text(&t->vocab, (uint32_t)id, &n);
+        const char *text = md_tokenizer_decoded_text(t, (uint32_t)id, &n);
         t->token_bytes_at[id] = (uint32_t)t->token_bytes.size;
         if (text)
             MD_TRY_GOTO(

@@ -176,7 +176,7 @@ static void writes_what_stands_beside_the_weights(void **state) {
     json_t *tokenizer;
     assert_int_equal(md_json_parse(text, n, false, "tokenizer.json", &tokenizer, NULL), MD_OK);
     const json_t *vocab = json_object_get(json_object_get(tokenizer, "model"), "vocab");
-    assert_int_equal(json_object_size(vocab), 258);
+    assert_int_equal(json_object_size(vocab), 320);
     bool seen[320] = {false};
     const char *token;
     json_t *id;
@@ -189,6 +189,9 @@ static void writes_what_stands_beside_the_weights(void **state) {
     assert_int_equal(json_integer_value(json_object_get(vocab, "</s>")), 1);
     assert_int_equal(json_integer_value(json_object_get(vocab, "\xc4\xa0")),
                      34); // byte 32 is U+0120; 2 ids are special
+    assert_int_equal(json_integer_value(json_object_get(vocab, "\xc4\xa0"
+                                                               "300")),
+                     300);
     json_decref(tokenizer);
     free(text);
     mm_remove(dir);
@@ -238,6 +241,32 @@ static void leaves_nothing_behind_when_it_fails(void **state) {
     free(dir);
 }
 
+static bool give_up(void *user, double fraction) {
+    assert_true(fraction > 0 && fraction <= 1);
+    return ++*(int *)user < 10;
+}
+
+static void gives_up_when_told_to(void **state) {
+    (void)state;
+    mm_shape shape = MM_SHAPE;
+    char *dir = mm_temp_dir(), *config = mm_config(&shape), *path = md_path_join(dir, "c.json"),
+         *out = md_path_join(dir, "out");
+    mm_write(dir, "c.json", config, strlen(config));
+    int calls = 0;
+    md_error err = {0};
+    const md_synth_options options = {.seed = 1, .progress = give_up, .progress_user = &calls};
+    assert_int_equal(md_synth_write(path, out, &options, &err), MD_E_CANCELLED);
+    assert_int_equal(calls, 10);
+    assert_int_equal(md_synth_write(path, out, &(md_synth_options){.bits = 7}, &err), MD_E_USAGE);
+    assert_non_null(strstr(err.message, "bits: 7"));
+    unlink(path);
+    assert_int_equal(rmdir(dir), 0); // nothing but the config was left
+    free(config);
+    free(path);
+    free(out);
+    free(dir);
+}
+
 static void half_precision_rounds_to_nearest_even(void **state) {
     (void)state;
     for (uint32_t half = 0; half < 0x10000; half++) // every value comes back
@@ -264,6 +293,7 @@ int main(void) {
         cmocka_unit_test(writes_what_stands_beside_the_weights),
         cmocka_unit_test(an_override_of_bits_reaches_every_matrix),
         cmocka_unit_test(leaves_nothing_behind_when_it_fails),
+        cmocka_unit_test(gives_up_when_told_to),
         cmocka_unit_test(half_precision_rounds_to_nearest_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

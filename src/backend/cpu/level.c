@@ -28,7 +28,7 @@ uint32_t md_cpu_levels(const md_kernels *level[MD_CPU_MAX_LEVELS]) {
     uint32_t n = 0;
     level[n++] = &md_kernels_scalar;
 #if defined(__x86_64__)
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) return n;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return n;
     level[n++] = &md_kernels_avx2;
     if (!has_avx512()) return n;
     level[n++] = &md_kernels_avx512;

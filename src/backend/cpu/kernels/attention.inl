@@ -122,8 +122,9 @@ MD_INLINE void pv_body(const md_values *v, const float *p, uint32_t positions, u
 #if VEC_BLOCK == 8
     for (; h + 8 <= heads; h += 8) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 8, bits, o + (size_t)h * v->dim);
     for (; h + 4 <= heads; h += 4) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 4, bits, o + (size_t)h * v->dim);
-#endif
+#else
     for (; h + 2 <= heads; h += 2) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 2, bits, o + (size_t)h * v->dim);
+#endif
     for (; h < heads; h++) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 1, bits, o + (size_t)h * v->dim);
 }
 

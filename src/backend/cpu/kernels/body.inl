@@ -17,7 +17,8 @@
 #include "backend/cpu/kernels/kernels.h"
 #include "base/mathx.h"
 
-#if defined(__clang__)
+#if defined(MD_UNROLL) // the scalar level has its own
+#elif defined(__clang__)
 #define MD_UNROLL _Pragma("unroll")
 #else
 #define MD_UNROLL _Pragma("GCC unroll 16")

@@ -70,17 +70,34 @@ MD_INLINE void dot_chunk(const uint8_t *codes, uint32_t pairs, size_t first, con
             }
         }
     } else if (cell == MD_CELL_BF16) {
-        for (uint32_t p = 0; p < pairs; p++) {
+        uint32_t p = 0;
+        for (; p + 2 <= pairs; p += 2) {
+            vpair w0 = v_pair_bf16(codes + (size_t)p * 64), w1 = v_pair_bf16(codes + (size_t)p * 64 + 64);
+            MD_UNROLL for (int n = 0; n < N; n++) {
+                a0[n] = dot_pair(a0[n], w0, d->x, first + p, c0 + (size_t)n, stride);
+                a1[n] = dot_pair(a1[n], w1, d->x, first + p + 1, c0 + (size_t)n, stride);
+            }
+        }
+        if (p < pairs) { // p is even: it belongs to a0
             vpair w = v_pair_bf16(codes + (size_t)p * 64);
-            vf *a = p & 1 ? a1 : a0;
-            MD_UNROLL for (int n = 0; n < N; n++) a[n] = dot_pair(a[n], w, d->x, first + p, c0 + (size_t)n, stride);
+            MD_UNROLL for (int n = 0; n < N; n++) a0[n] = dot_pair(a0[n], w, d->x, first + p, c0 + (size_t)n, stride);
         }
     } else {
-        for (uint32_t p = 0; p < pairs; p++) {
-            vf even, odd, *a = p & 1 ? a1 : a0;
-            dot_load_wide(codes + (size_t)p * (cell == MD_CELL_F16 ? 64 : 128), cell, &even, &odd);
-            MD_UNROLL for (int n = 0; n < N; n++) a[n] =
-                dot_wide_pair(a[n], even, odd, d->x, first + p, c0 + (size_t)n, stride);
+        const size_t size = cell == MD_CELL_F16 ? 64 : 128;
+        vf even, odd;
+        uint32_t p = 0;
+        for (; p + 2 <= pairs; p += 2) {
+            dot_load_wide(codes + p * size, cell, &even, &odd);
+            MD_UNROLL for (int n = 0; n < N; n++) a0[n] =
+                dot_wide_pair(a0[n], even, odd, d->x, first + p, c0 + (size_t)n, stride);
+            dot_load_wide(codes + (p + 1) * size, cell, &even, &odd);
+            MD_UNROLL for (int n = 0; n < N; n++) a1[n] =
+                dot_wide_pair(a1[n], even, odd, d->x, first + p + 1, c0 + (size_t)n, stride);
+        }
+        if (p < pairs) {
+            dot_load_wide(codes + p * size, cell, &even, &odd);
+            MD_UNROLL for (int n = 0; n < N; n++) a0[n] =
+                dot_wide_pair(a0[n], even, odd, d->x, first + p, c0 + (size_t)n, stride);
         }
     }
     MD_UNROLL for (int n = 0; n < N; n++) sum[n] = v_add(a0[n], a1[n]);
@@ -115,36 +132,43 @@ MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t
     MD_UNROLL for (int n = 0; n < N; n++) v_store(out + (c0 + (size_t)n) * 16, t[n]);
 }
 
-MD_INLINE void dot_columns(const md_dot *d, const uint8_t *tile, float *out, const md_cell cell, const int wide) {
+// Blocks of 8, 4, 2 and 1 columns; the two that matter most, 8 and a single column, have constant addresses. `rare`
+// cells do with 8 and 1.
+MD_INLINE void dot_columns(const md_dot *d, const uint8_t *tile, float *out, const md_cell cell, const int wide,
+                           const int rare) {
+    size_t c = 0, columns = d->columns;
 #if VEC_BLOCK == 8
-    switch (d->columns) { // the stride is the block's width: constant addresses
-    case 1: dot_tile(d, tile, out, 0, 1, 1, cell, wide); break;
-    case 2: dot_tile(d, tile, out, 0, 2, 2, cell, wide); break;
-    case 3: dot_tile(d, tile, out, 0, 3, 3, cell, wide); break;
-    case 4: dot_tile(d, tile, out, 0, 4, 4, cell, wide); break;
-    case 5: dot_tile(d, tile, out, 0, 5, 5, cell, wide); break;
-    case 6: dot_tile(d, tile, out, 0, 6, 6, cell, wide); break;
-    case 7: dot_tile(d, tile, out, 0, 7, 7, cell, wide); break;
-    default: dot_tile(d, tile, out, 0, 8, 8, cell, wide); break;
+    if (columns == 1) {
+        dot_tile(d, tile, out, 0, 1, 1, cell, wide);
+        return;
     }
-#else
-    uint32_t c0 = 0;
-    for (; c0 + VEC_BLOCK <= d->columns; c0 += VEC_BLOCK) dot_tile(d, tile, out, c0, d->columns, VEC_BLOCK, cell, wide);
-    for (; c0 < d->columns; c0++) dot_tile(d, tile, out, c0, d->columns, 1, cell, wide);
+    if (columns == 8) {
+        dot_tile(d, tile, out, 0, 8, 8, cell, wide);
+        return;
+    }
+    for (; !rare && c + 4 <= columns; c += 4) dot_tile(d, tile, out, c, columns, 4, cell, wide);
 #endif
+    for (; !rare && c + 2 <= columns; c += 2) dot_tile(d, tile, out, c, columns, 2, cell, wide);
+    for (; c < columns; c++) dot_tile(d, tile, out, c, columns, 1, cell, wide);
 }
 
-static void dot_q4(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 0); }
-static void dot_q4_wide(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 1); }
-static void dot_q8(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q8, 0); }
-static void dot_q8_wide(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q8, 1); }
-static void dot_bf16(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_BF16, 0); }
-static void dot_f16(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F16, 0); }
-static void dot_f32(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F32, 0); }
+static void dot_q4(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 0, 0); }
+static void dot_q4_wide(const md_dot *d, const uint8_t *tile, float *out) {
+    dot_columns(d, tile, out, MD_CELL_Q4, 1, 1);
+}
+static void dot_q8(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q8, 0, 0); }
+static void dot_q8_wide(const md_dot *d, const uint8_t *tile, float *out) {
+    dot_columns(d, tile, out, MD_CELL_Q8, 1, 1);
+}
+static void dot_bf16(const md_dot *d, const uint8_t *tile, float *out) {
+    dot_columns(d, tile, out, MD_CELL_BF16, 0, 0);
+}
+static void dot_f16(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F16, 0, 1); }
+static void dot_f32(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_F32, 0, 1); }
 
 // ---- activations -------------------------------------------------------------------------------------------------
 
-MD_INLINE void pack_columns(const uint16_t *rows, size_t row_stride, const uint32_t columns, uint32_t cols, void *x) {
+static void pack_columns(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, void *x) {
     for (uint32_t c = 0; c < columns; c++) {
         const uint16_t *row = rows + c * row_stride;
         for (uint32_t p = 0; p < (cols + 1) / 2; p++) {
@@ -160,13 +184,47 @@ MD_INLINE void pack_columns(const uint16_t *rows, size_t row_stride, const uint3
     }
 }
 
+#ifdef VEC_BF16_DOT
+// Rows of 8 columns, 8 pairs at a time: a transpose of 8 x 8 u32.
+static uint32_t pack_eight(const uint16_t *rows, size_t row_stride, uint32_t pairs, uint32_t *x) {
+    uint32_t p = 0;
+    for (; p + 8 <= pairs; p += 8) {
+        __m256i r[8], t[8];
+        MD_UNROLL for (int c = 0; c < 8; c++) r[c] =
+            _mm256_loadu_si256((const __m256i *)(const void *)(rows + (size_t)c * row_stride + 2 * p));
+        MD_UNROLL for (int c = 0; c < 8; c += 2) {
+            t[c] = _mm256_unpacklo_epi32(r[c], r[c + 1]);
+            t[c + 1] = _mm256_unpackhi_epi32(r[c], r[c + 1]);
+        }
+        MD_UNROLL for (int c = 0; c < 8; c += 4) {
+            r[c] = _mm256_unpacklo_epi64(t[c], t[c + 2]);
+            r[c + 1] = _mm256_unpackhi_epi64(t[c], t[c + 2]);
+            r[c + 2] = _mm256_unpacklo_epi64(t[c + 1], t[c + 3]);
+            r[c + 3] = _mm256_unpackhi_epi64(t[c + 1], t[c + 3]);
+        }
+        MD_UNROLL for (int i = 0; i < 4; i++) {
+            __m256i *to = (__m256i *)(void *)(x + (size_t)(p + (uint32_t)i) * 8);
+            _mm256_storeu_si256(to, _mm256_permute2x128_si256(r[i], r[i + 4], 0x20));
+            _mm256_storeu_si256(to + 4, _mm256_permute2x128_si256(r[i], r[i + 4], 0x31));
+        }
+    }
+    return p;
+}
+#endif
+
 static void act_pack(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, void *x) {
-    if (columns == 1)
-        pack_columns(rows, row_stride, 1, cols, x);
-    else if (columns == 8)
-        pack_columns(rows, row_stride, 8, cols, x);
-    else
-        pack_columns(rows, row_stride, columns, cols, x);
+#ifdef VEC_BF16_DOT
+    if (columns == 1 && cols % 2 == 0) { // a row is its pairs already
+        memcpy(x, rows, cols * sizeof *rows);
+        return;
+    }
+    if (columns == 8) {
+        uint32_t done = pack_eight(rows, row_stride, cols / 2, x);
+        pack_columns(rows + 2 * (size_t)done, row_stride, 8, cols - 2 * done, (uint32_t *)x + 8 * (size_t)done);
+        return;
+    }
+#endif
+    pack_columns(rows, row_stride, columns, cols, x);
 }
 
 MD_INLINE float act_element(const void *x, size_t p, int odd, size_t stride, size_t c) {
@@ -175,7 +233,7 @@ MD_INLINE float act_element(const void *x, size_t p, int odd, size_t stride, siz
     return md_f32_from_bits(odd ? pair & 0xffff0000u : pair << 16);
 }
 
-MD_INLINE void sum_columns(const void *x, const uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
+static void sum_columns(const void *x, const uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
     for (uint32_t g = 0; g < cols / group; g++) {
         float a0[MD_ACT_BLOCK] = {0}, a1[MD_ACT_BLOCK] = {0};
         for (size_t p = (size_t)g * group / 2; p < (size_t)(g + 1) * group / 2; p += 2) {
@@ -190,11 +248,51 @@ MD_INLINE void sum_columns(const void *x, const uint32_t columns, uint32_t cols,
     }
 }
 
+#ifdef VEC_BF16_DOT
+// 16 pairs as floats, odd elements added first: fma(1, x, a) is a + x.
+MD_INLINE vf sum_pairs(vf acc, __m512i pairs) {
+    acc = v_add(acc, _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u))));
+    return v_add(acc, _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
+}
+
+// 8 columns: pairs p and p + 1 lie side by side, so lanes 0..7 are the chains a0 and lanes 8..15 the chains a1.
+static void sums_of_eight(const uint32_t *x, uint32_t cols, uint32_t group, float *sums) {
+    for (uint32_t g = 0; g < cols / group; g++, sums += 8) {
+        vf acc = v_set1(0.0f);
+        for (uint32_t p = 0; p < group / 2; p += 2, x += 16) acc = sum_pairs(acc, _mm512_loadu_si512(x));
+        _mm256_storeu_ps(sums, _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps(acc, 1)));
+    }
+}
+
+// One column, 8 groups at a time: lanes 2i and 2i + 1 are the chains a0 and a1 of group i.
+static uint32_t sums_of_one(const uint32_t *x, uint32_t groups, uint32_t group, float *sums) {
+    const __m512i stride = _mm512_set1_epi64(group / 4); // 8-byte steps from group to group
+    const __m512i index = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), stride);
+    uint32_t g = 0;
+    for (; g + 8 <= groups; g += 8) {
+        const uint32_t *from = x + (size_t)g * (group / 2);
+        vf acc = v_set1(0.0f);
+        for (uint32_t p = 0; p < group / 2; p += 2) acc = sum_pairs(acc, _mm512_i64gather_epi64(index, from + p, 8));
+        float lane[16];
+        v_store(lane, acc);
+        for (int i = 0; i < 8; i++) sums[g + (uint32_t)i] = lane[2 * i] + lane[2 * i + 1];
+    }
+    return g;
+}
+#endif
+
 static void act_sums(const void *x, uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
-    if (columns == 1)
-        sum_columns(x, 1, cols, group, sums);
-    else if (columns == 8)
-        sum_columns(x, 8, cols, group, sums);
-    else
-        sum_columns(x, columns, cols, group, sums);
+#ifdef VEC_BF16_DOT
+    if (columns == 8) {
+        sums_of_eight(x, cols, group, sums);
+        return;
+    }
+    if (columns == 1) {
+        uint32_t done = sums_of_one(x, cols / group, group, sums);
+        x = (const uint32_t *)x + (size_t)done * (group / 2);
+        cols -= done * group;
+        sums += done;
+    }
+#endif
+    sum_columns(x, columns, cols, group, sums);
 }

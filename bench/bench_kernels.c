@@ -1,0 +1,141 @@
+// Times the CPU kernels alone: nanoseconds and weights per nanosecond of each level's products, with tiles in the
+// second level cache (what the arithmetic costs) and streamed from memory (what a decode step pays). The least of many
+// short runs of thread CPU time, so that a busy machine disturbs little.
+//
+//   bench_kernels [level]
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/level.h"
+#include "backend/cpu/memory.h"
+#include "base/fpmode.h"
+
+enum { K = 1536, CACHED_TILES = 24, MEMORY_BYTES = 256 << 20 };
+
+static double now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static uint8_t *random_tiles(size_t bytes) {
+    md_pages pages; // huge pages, as the arena has them
+    if (md_pages_alloc(&pages, bytes + 65536, true, "tiles", NULL) != MD_OK) return NULL;
+    uint8_t *tiles = pages.at;
+    uint32_t state = 1;
+    for (size_t i = 0; i < bytes + 65536; i += 2) { // bf16 around 1 as scales; any nibbles as codes
+        state = state * 1664525u + 1013904223u;
+        uint16_t half = (uint16_t)(0x3f80 | state >> 25);
+        memcpy(tiles + i, &half, 2);
+    }
+    return tiles;
+}
+
+static double time_tiles(md_dot_fn fn, const md_dot *dot, const uint8_t *tiles, size_t count, size_t tile_bytes,
+                         int repeats) {
+    float out[8 * 16];
+    double best = 1e30;
+    for (int r = 0; r < repeats; r++) {
+        double start = now_ns();
+        for (size_t t = 0; t < count; t++) fn(dot, tiles + t * tile_bytes, out);
+        double ns = (now_ns() - start) / (double)count;
+        if (ns < best) best = ns;
+    }
+    return best;
+}
+
+static void bench_cell(const md_kernels *k, md_cell cell, const char *name, const uint8_t *tiles) {
+    uint32_t chunk_bytes = cell == MD_CELL_Q4 ? 64 + 512 : cell == MD_CELL_Q8 ? 64 + 1024 : 2048;
+    size_t tile_bytes = (size_t)chunk_bytes * (K / 64), streamed = MEMORY_BYTES / tile_bytes;
+    static _Alignas(64) uint16_t rows[8][K];
+    static _Alignas(64) uint8_t x[8 * K * 4];
+    static float sums[8 * K / 32];
+    for (int c = 0; c < 8; c++)
+        for (int i = 0; i < K; i++) rows[c][i] = (uint16_t)(0x3f00 + (i + c) % 128);
+    for (uint32_t columns = 1; columns <= 8; columns *= 2) {
+        k->act_pack(rows[0], K, columns, K, x);
+        k->act_sums(x, columns, K, 64, sums);
+        md_dot dot = {.cols = K, .group = 64, .chunks = K / 64, .chunk_bytes = chunk_bytes, .columns = columns};
+        dot.x = x;
+        dot.sums = sums;
+        double cached = time_tiles(k->dot[cell][0], &dot, tiles, CACHED_TILES, tile_bytes, 200);
+        printf("%-10s %-4s %u columns: cached %7.0f ns a tile, %6.1f weights/ns", k->name, name, columns, cached,
+               16.0 * K * columns / cached);
+        if (columns == 1)
+            for (uint32_t ahead = 0; ahead <= 32768; ahead = ahead ? ahead * 2 : 1024) {
+                dot.prefetch = ahead;
+                double ns = time_tiles(k->dot[cell][0], &dot, tiles, streamed, tile_bytes, 3);
+                printf("%s%u: %.1f", ahead ? ", " : "; GB/s streamed, by bytes prefetched ahead: ", ahead,
+                       (double)tile_bytes / ns);
+            }
+        printf("\n");
+    }
+}
+
+// Runs `statement` 16 times between two looks at the clock; `best` is the least time of one.
+#define TIME(best, statement)                                                                                          \
+    do {                                                                                                               \
+        best = 1e30;                                                                                                   \
+        for (int round = 0; round < 200; round++) {                                                                    \
+            double start = now_ns();                                                                                   \
+            for (int i = 0; i < 16; i++) statement;                                                                    \
+            double ns = (now_ns() - start) / 16;                                                                       \
+            if (ns < best) best = ns;                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+static void bench_vectors(const md_kernels *k) {
+    static uint16_t rows[8][4608], out[4608];
+    static float weight[4608], sums[8 * 4608 / 32], t[2][16];
+    static _Alignas(64) uint8_t x[8 * 4608 * 4];
+    double norm, pack1, sums1, pack8, sums8, swiglu, residual;
+    TIME(norm, k->rmsnorm(rows[0], weight, 1536, 1e-6f, out));
+    TIME(pack1, k->act_pack(rows[0], 4608, 1, 4608, x));
+    TIME(sums1, k->act_sums(x, 1, 4608, 64, sums));
+    TIME(pack8, k->act_pack(rows[0], 4608, 8, 4608, x));
+    TIME(sums8, k->act_sums(x, 8, 4608, 64, sums));
+    TIME(swiglu, k->swiglu(t[0], NULL, t[1], NULL, out));
+    TIME(residual, k->residual(t[0], NULL, out));
+    printf("%-10s rmsnorm 1536: %.0f ns; 4608 activations, 1 column: pack %.0f, sums %.0f; 8 columns: pack %.0f, sums "
+           "%.0f; swiglu %.1f, residual %.1f\n",
+           k->name, norm, pack1, sums1, pack8, sums8, swiglu, residual);
+}
+
+static void bench_attention(const md_kernels *k) {
+    enum { D = 128, HEADS = 8 };
+    static _Alignas(64) uint8_t rows[128 * D * 2];
+    static uint16_t scales[128 * 4];
+    static float p[HEADS * 128], o[HEADS * D], m;
+    md_values v = {.rows = rows, .dim = D, .group = 64, .scales = scales, .stride = 2 * D};
+    double bf16, q8, q4, softmax;
+    TIME(bf16, k->pv_bf16(&v, p, 128, HEADS, o));
+    v.stride = D;
+    TIME(q8, k->pv_q8(&v, p, 128, HEADS, o));
+    v.stride = D / 2;
+    TIME(q4, k->pv_q4(&v, p, 128, HEADS, o));
+    TIME(softmax, k->softmax(p, 128, &m));
+    printf(
+        "%-10s 128 positions, 8 heads of 128: values bf16 %.0f ns, 8-bit %.0f, 4-bit %.0f; softmax of one head %.0f\n",
+        k->name, bf16, q8, q4, softmax);
+}
+
+int main(int argc, char **argv) {
+    const md_kernels *level[MD_CPU_MAX_LEVELS];
+    uint32_t levels = md_cpu_levels(level);
+    uint8_t *tiles = random_tiles(MEMORY_BYTES);
+    if (!tiles) return 1;
+    uint64_t mode = md_fpmode_enter();
+    for (uint32_t i = 0; i < levels; i++) {
+        if (argc > 1 ? strcmp(argv[1], level[i]->name) != 0 : i == 0) continue; // the scalar level only when named
+        bench_cell(level[i], MD_CELL_Q4, "q4", tiles);
+        bench_cell(level[i], MD_CELL_Q8, "q8", tiles);
+        bench_cell(level[i], MD_CELL_BF16, "bf16", tiles);
+        bench_vectors(level[i]);
+        bench_attention(level[i]);
+    }
+    md_fpmode_leave(mode);
+    return 0;
+}

@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""The commands run, inspect and tokenize as people and programs use them: output, exit status, mistakes, pipes."""
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.path.abspath(sys.argv[1])
+MODEL = "models/fairytales"
+GREEDY = json.load(open("tests/goldens/data/greedy.json", encoding="utf-8"))
+failures = 0
+
+
+def check(condition, text):
+    global failures
+    if not condition:
+        failures += 1
+        print(f"FAILED: {text}")
+
+
+def call(*args, stdin=b"", env=None, timeout=120):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MEGADECODE_")}
+    environment.update(env or {})
+    done = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, timeout=timeout, env=environment)
+    return done.returncode, done.stdout, done.stderr.decode("utf-8", "replace")
+
+
+def call_json(*args, **kwargs):
+    code, out, err = call(*args, "--json", **kwargs)
+    check(out.count(b"\n") == 1 and out.endswith(b"\n"), f"{args}: one line of JSON, found {out[:200]!r}")
+    try:
+        return code, json.loads(out), err
+    except ValueError:
+        check(False, f"{args}: no JSON: {out[:200]!r} {err}")
+        return code, {}, err
+
+
+def refused(status, *args, say, **kwargs):
+    code, out, err = call(*args, **kwargs)
+    check(code == status, f"{args}: exit {code}, expected {status}: {err}")
+    check(out == b"" or "--json" in args, f"{args}: wrote {out[:80]!r} to stdout")
+    for text in [say] if isinstance(say, str) else say:
+        check(text in err, f"{args}: {text!r} is not in {err!r}")
+
+
+def test_program():
+    code, out, err = call("--version")
+    check(code == 0 and out.split()[0] == b"megadecode" and len(out.split()) == 2, f"--version: {out!r}")
+    code, out, err = call("--help")
+    check(code == 0 and b"run" in out and b"inspect" in out and b"tokenize" in out and err == "", "--help")
+    code, out, err = call()
+    check(code == 2 and out == b"" and "Usage" in err, "no command")
+    for name in ["run", "inspect", "tokenize"]:
+        code, out, err = call(name, "--help")
+        check(code == 0 and b"--model" in out and b"--json" in out and err == "", f"{name} --help")
+        check(all(len(line) <= 100 and line == line.rstrip() for line in out.decode().split("\n")), f"{name}: wide help")
+        check(call("help", name)[1] == out, f"help {name}")
+        check(call(name, "-h")[1] == out, f"{name} -h")
+
+
+def test_wrong_usage():
+    refused(2, "rnu", say=["unknown command 'rnu'", "Did you mean 'run'?"])
+    refused(2, "--runn", say="unknown option")
+    refused(2, "run", "--tmep", "1", say=["unknown option '--tmep'", "Did you mean --temp?", "run --help"])
+    refused(2, "run", "-Z", say="unknown option '-Z'")
+    refused(2, "run", "--temp", say="needs a value")
+    refused(2, "run", "-n", say="needs a value")
+    refused(2, "run", "--json=yes", say="takes no value")
+    for option, value in [("-n", "-1"), ("-n", "x"), ("-n", "1e3"), ("-n", ""), ("-t", "0"), ("--temp", "nan"),
+                          ("--temp", "-1"), ("--temp", "inf"), ("--top-p", "1.5"), ("--min-p", "-0.1"),
+                          ("--seed", "-1"), ("--seed", "99999999999999999999"), ("--top-k", "4294967296"),
+                          ("-n", "18446744073709551616"), ("--top-k", " 5"), ("-c", "0")]:
+        refused(2, "run", "-p", "x", option, value, say=f'found "{value}"')
+    refused(2, "run", "-p", "x", "-f", "y", say="exclude each other")
+    refused(2, "run", "-p", "x", "word", say='found "word"')
+    refused(2, "run", "-p", "x", "--engine", "warp", say=["warp", "resident, ops or reference"])
+    refused(2, "run", "-p", "x", "--device", "tpu", say=["tpu", "cpu, cuda or cuda:N"])
+    refused(2, "run", "-p", "x", "-c", "5000", say=["5000", "4096"])
+    refused(2, "run", "-p", "x", "--stop", "", say="stop[0]")
+    refused(2, "run", "-p", "x", env={"MEGADECODE_THREADS": "many"}, say=["MEGADECODE_THREADS", "many"])
+    refused(2, "inspect", "word", say="word")
+    refused(2, "tokenize", "--decode", "1 -2", say="negative")
+    refused(2, "tokenize", "--decode", "99999999999", say="99999999999")
+
+
+def test_failures():
+    refused(1, "run", "-m", "no/such/folder", "-p", "x", say="no/such/folder")
+    refused(1, "inspect", "-m", "no/such/folder", say="no/such/folder")
+    refused(1, "tokenize", "-m", "no/such/folder", "x", say="no/such/folder")
+    refused(1, "run", "-f", "no/such/file", say="no/such/file")
+    refused(1, "run", "-p", "x", "--kv", "no/such/file", say="no/such/file")
+    refused(1, "run", "-p", "once " * 30, "-c", "20", say=["tokens do not fit", "20"])
+    code, out, err = call("run", "-m", "no/such/folder", "-p", "x", "--json")
+    found = json.loads(out)
+    check(code == 1 and found["error"]["status"] == "not_found" and "no/such/folder" in found["error"]["message"],
+          f"an error as JSON: {out!r}")
+
+
+def test_run():
+    words = ["run", "-p", "Once upon a time", "-n", "30", "--temp", "0"]
+    code, found, err = call_json(*words)
+    check(code == 0 and err == "", f"run --json: exit {code}, {err}")
+    check(found["ids"] == GREEDY["greedy_ids_bf16_kv"][:30], f"greedy ids: {found['ids']}")
+    check(found["finish_reason"] == "length" and found["stop"] is None, f"finish: {found}")
+    check(found["usage"] == {"prompt_tokens": 5, "completion_tokens": 30, "total_tokens": 35}, f"usage: {found}")
+    check(found["text"].startswith(", there was a little girl named"), f"text: {found['text']}")
+    check({"load_seconds", "first_token_seconds", "prefill_tps", "decode_tps"} <= set(found["timings"]), "timings")
+    check(found["memory"]["peak_bytes"] > found["memory"]["weight_bytes"] > 5e6, f"memory: {found['memory']}")
+    code, out, err = call(*words)
+    check(code == 0 and out.decode() == found["text"] + "\n", f"the text alone on stdout: {out!r}")
+    check(call(*words, "--echo")[1].decode() == "Once upon a time" + found["text"] + "\n", "--echo")
+    # The same from a file and from standard input, whose last newline is not part of the prompt.
+    with tempfile.NamedTemporaryFile(suffix=".txt") as file:
+        file.write(b"Once upon a time\n")
+        file.flush()
+        check(call("run", "-f", file.name, *words[3:])[1] == out, "run -f")
+    check(call("run", *words[3:], stdin=b"Once upon a time\n")[1] == out, "prompt from stdin")
+    check(call("run", "-f", "-", *words[3:], stdin=b"Once upon a time")[1] == out, "run -f -")
+    check(call(*words, env={"MEGADECODE_MODEL": os.path.abspath(MODEL)})[1] == out, "MEGADECODE_MODEL")
+    check(call(*words, "-m", MODEL)[1] == out, "-m")
+    code, out, err = call(*words, "-v")
+    for text in ["load", "first token", "prefill", "decode", "tokens/s", "memory", "MB"]:
+        check(text in err, f"-v says {text}: {err}")
+    check(out.decode() == found["text"] + "\n", "-v writes to stderr only")
+
+
+def test_sampling():
+    words = ["run", "-p", "Once upon a time", "-n", "24"]
+    texts = {seed: call(*words, "--seed", seed)[1] for seed in ["1", "2", "18446744073709551615"]}
+    check(len(set(texts.values())) == 3, f"seeds give different texts: {texts}")
+    for threads in ["1", "2", "3"]:
+        check(call(*words, "--seed", "1", "-t", threads)[1] == texts["1"], f"seed 1 with {threads} threads")
+    for engine in ["ops", "reference"]:
+        check(call(*words, "--seed", "1", "--engine", engine)[1] == texts["1"], f"seed 1 with {engine}")
+    greedy = call(*words, "--temp", "0")[1]
+    check(call(*words, "--top-k", "1")[1] == greedy, "top-k 1 is greedy")
+    check(call(*words, "--min-p", "1")[1] == greedy, "min-p 1 is greedy")
+    wild = call(*words, "--temp", "1.5", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "3")[1]
+    check(wild != greedy, "0 and 1 are off, not greedy")
+    code, found, err = call_json(*words)  # without a seed it says which it took
+    check(call(*words, "--seed", found["seed"])[1].decode() == found["text"] + "\n", "the seed it names repeats the text")
+    penalised = call_json(*words, "--temp", "0", "--frequency-penalty", "100")[1]["ids"]
+    check(len(set(penalised)) == len(penalised), f"a great penalty repeats no token: {penalised}")
+
+
+def test_stop_and_limits():
+    words = ["run", "-p", "Once upon a time", "-n", "60", "--temp", "0"]
+    whole = call_json(*words)[1]["text"]
+    for stop in [" little girl", "irl nam", "named Lily.", ","]:
+        code, found, err = call_json(*words, "--stop", stop)
+        check(found["finish_reason"] == "stop" and found["stop"] == stop, f"stop {stop!r}: {found}")
+        check(found["text"] == whole[:whole.index(stop)], f"stop {stop!r}: {found['text']!r}")
+    code, found, err = call_json(*words, "--stop", "@@", "--stop", "there")
+    check(found["stop"] == "there", f"the second stop: {found}")
+    code, found, err = call_json("run", "-p", "Once upon a time", "-n", "0", "-c", "20", "--temp", "0")
+    check(found["finish_reason"] == "context" and found["usage"]["completion_tokens"] == 16, f"context: {found}")
+    code, found, err = call_json("run", "-p", "", "-n", "3", "--temp", "0")
+    check(code == 0 and found["usage"]["prompt_tokens"] == 1, f"an empty prompt is BOS: {found}")
+
+
+def test_logprobs():
+    code, found, err = call_json("run", "-p", "Once upon a time", "-n", "4", "--temp", "0", "--logprobs", "3")
+    check(len(found["logprobs"]) == 4, f"logprobs: {found}")
+    # The first step against MLX's own logits: the golden's row after the whole prompt is its row 0.
+    golden = json.load(open("tests/goldens/data/greedy-bf16-kv.json", encoding="utf-8"))
+    check(golden["prefill_ids"] + golden["decode_ids"][:1] == [0, 629, 515, 262, 457], "the golden begins as expected")
+    raw = open("tests/goldens/data/greedy-bf16-kv.logits.bf16", "rb").read(2 * 4096)
+    row = [struct.unpack("<f", struct.pack("<I", bits << 16))[0] for bits in struct.unpack("<4096H", raw)]
+    best = max(range(4096), key=lambda i: row[i])
+    import math
+    expected = row[best] - math.log(sum(math.exp(x) for x in row))
+    first = found["logprobs"][0]
+    check(first["id"] == best and abs(first["logprob"] - expected) < 0.05, f"MLX: {best} {expected}, found {first}")
+    check([t["id"] for t in first["top"]][0] == best and len(first["top"]) == 3, f"top: {first}")
+    joined = b"".join(bytes(t["bytes"]) for t in found["logprobs"])
+    check(joined.decode() == found["text"], f"bytes join to the text: {joined!r} {found['text']!r}")
+
+
+def test_quantized_kv():
+    words = ["run", "-p", "Once upon a time", "-n", "12", "--temp", "0"]
+    code, found, err = call_json(*words, "--kv", "snapshot")
+    check(found["ids"] == GREEDY["greedy_ids_quantized_kv"][:12], f"quantized: {found['ids']}")
+    code, bf16, err = call_json(*words)
+    smaller = found["memory"]["kv_bytes"] < bf16["memory"]["kv_bytes"]
+    check(smaller or found["engine"] == "reference", "a packed cache is smaller (the reference keeps floats)")
+    for kv in ["8", "4", "none", f"{MODEL}/kv_config.json"]:
+        check(call(*words, "--kv", kv)[0] == 0, f"--kv {kv}")
+
+
+def test_pipes_and_signals():
+    # A reader that goes away ends the program quietly and soon.
+    command = f'"{PROGRAM}" run -p "Once upon a time" -n 0 --ignore-eos 2>err.txt | head -c 10; echo "${{PIPESTATUS[0]}}"'
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, cwd=folder,
+                              env={**os.environ, "MEGADECODE_MODEL": os.path.abspath(MODEL)})
+        check(done.stdout[10:].strip() == b"0", f"| head -c 10: {done.stdout!r}")
+        check(open(f"{folder}/err.txt", "rb").read() == b"", "| head says nothing")
+    done = subprocess.run(f'"{PROGRAM}" tokenize hello >/dev/full', shell=True, capture_output=True, timeout=60)
+    check(done.returncode == 1 and b"standard output" in done.stderr, f"a full disk: {done}")
+    # Ctrl-C: the text so far stays, JSON is whole.
+    for number in [signal.SIGINT, signal.SIGTERM]:
+        process = subprocess.Popen([PROGRAM, "run", "-p", "Once upon a time", "-n", "0", "--ignore-eos", "--json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(0.7)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+        check(process.returncode == 1, f"signal {number}: exit {process.returncode} {err!r}")
+        check(json.loads(out)["finish_reason"] == "cancelled", f"signal {number}: {out[:200]!r}")
+
+
+def on_terminal(args, env, interrupt_after=None):
+    """Runs the program on a pseudo-terminal: its exit status and everything it wrote."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update({"TERM": "xterm", "MEGADECODE_MODEL": MODEL, **env})
+        os.execv(PROGRAM, [PROGRAM, *args])
+    out, start = b"", time.time()
+    while time.time() - start < 60:
+        if interrupt_after and time.time() - start > interrupt_after:
+            os.write(fd, b"\x03")
+            interrupt_after = None
+        if not select.select([fd], [], [], 0.1)[0]:
+            continue
+        try:
+            piece = os.read(fd, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        out += piece
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), out
+
+
+def test_terminal():
+    words = ["run", "-p", "Once upon a time", "-n", "12", "--temp", "0"]
+    text = call("run", *words[1:])[1].replace(b"\n", b"\r\n")
+    code, out = on_terminal(words, {})
+    check(code == 0 and b"loading [" in out, f"a bar while loading: {out!r}")
+    check(out.endswith(b"\r\x1b[K\x1b[2mOnce upon a time\x1b[0m" + text), f"bar cleared, prompt dimmed, text: {out!r}")
+    code, out = on_terminal(words, {"NO_COLOR": "1"})
+    check(out.endswith(b"Once upon a time" + text) and b"\x1b[2m" not in out, f"NO_COLOR: {out!r}")
+    code, out = on_terminal(["run", "-p", "Once", "-n", "0", "--ignore-eos"], {}, interrupt_after=0.7)
+    check(code == 1 and out.endswith(b"\r\n"), f"Ctrl-C stops: exit {code}, {out[-80:]!r}")
+
+
+def test_inspect():
+    code, found, err = call_json("inspect", "-m", MODEL, "--plan")
+    check(code == 0 and err == "", f"inspect: {code} {err}")
+    config = json.load(open(f"{MODEL}/config.json", encoding="utf-8"))
+    for key, name in [("layers", "num_hidden_layers"), ("hidden", "hidden_size"), ("ffn", "intermediate_size"),
+                      ("vocab", "vocab_size"), ("q_heads", "num_attention_heads"), ("kv_heads", "num_key_value_heads"),
+                      ("head_dim", "head_dim"), ("context", "max_position_embeddings")]:
+        check(found[key] == config[name], f"{key}: {found[key]}")
+    matrices = {m["path"]: m for m in found["matrices"]}
+    check(len(matrices) == 44 and set(matrices) == {k for k in config["quantization"] if "." in k or k == "lm_head"},
+          f"matrices: {len(matrices)}")
+    total = 0
+    for path, m in matrices.items():
+        check(m["bits"] == config["quantization"][path]["bits"], f"{path}: {m}")
+        check(m["bytes"] == m["rows"] * m["cols"] * m["bits"] // 8 + m["rows"] * m["cols"] // 64 * 4, f"{path}: {m}")
+        total += m["bytes"]
+    # A token reads every matrix but the embedding, of which it reads one row, and 13 norms of 256 bf16.
+    one_row = 256 + 256 // 64 * 4
+    expected = total - matrices["model.embed_tokens"]["bytes"] + one_row + 13 * 256 * 2
+    check(found["bytes_per_token"] == expected, f"bytes_per_token {found['bytes_per_token']}, by hand {expected}")
+    check(found["kv"]["bytes_per_position_bf16"] == 6 * 2 * 2 * 64 * 2, f"kv: {found['kv']}")
+    check(found["kv"]["bits"] == [8, 8, 4, 4, 4, 8], f"kv bits: {found['kv']}")
+    check(found["kv"]["bytes_per_position"] == sum(2 * (128 * b // 8 + 2 * 4) for b in [8, 8, 4, 4, 4, 8]), "kv bytes")
+    check(found["eos"] == [1, 3] and found["bos"] == 0 and not found["tied_head"], f"tokens: {found['eos']}")
+    stages = [s["stage"] for s in found["plan"]]
+    check(stages[0] == "embed" and stages[-1] == "head" and stages.count("qkv") == 6, f"plan: {stages}")
+    code, out, err = call("inspect", "-m", MODEL)
+    check(code == 0 and b"model.layers.5.mlp.down_proj" in out and str(expected).encode() in out, "inspect as text")
+    check(b"gate_up" in call("inspect", "--plan")[1], "inspect --plan as text")
+
+
+def test_tokenize():
+    check(call("tokenize", "-m", MODEL, "Once upon a time")[1] == b"0 629 515 262 457\n", "tokenize")
+    check(call_json("tokenize", "Once upon a time")[1] == {"ids": [0, 629, 515, 262, 457]}, "tokenize --json")
+    check(call_json("tokenize", "Once", "upon a time", "--no-special")[1]["ids"] == [629, 515, 262, 457], "--no-special")
+    check(call("tokenize", "--decode", "--no-special", "0 629 515 262 457")[1] == b"Once upon a time", "--decode")
+    check(call("tokenize", "--decode", "629")[1] == b"Once", "--decode of one")
+    check(call_json("tokenize", "--decode", stdin=b'{"ids":[0,629]}')[1] == {"text": "<s>Once"}, "--decode from JSON")
+    # Standard input byte for byte: newlines and NULs are text; what comes back is what went in.
+    for text in [b"two\nlines\n", b"a\0b", "caf\u00e9 \U0001f60a\r\n\t".encode(), b"\n", b" " * 70 + b"x" * 3000]:
+        ids = call("tokenize", "--no-special", stdin=text)[1]
+        check(call("tokenize", "--decode", stdin=ids)[1] == text, f"there and back: {text[:40]!r}")
+    check(call_json("tokenize", "--no-special", stdin=b"")[1] == {"ids": []}, "nothing")
+    check(call_json("tokenize", "--decode", stdin=b"")[1] == {"text": ""}, "no ids")
+    # tokenizer.json alone is enough.
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{MODEL}/tokenizer.json", "rb") as source, open(f"{folder}/tokenizer.json", "wb") as copy:
+            copy.write(source.read())
+        check(call("tokenize", "-m", folder, "Once upon a time")[1] == b"0 629 515 262 457\n", "tokenizer.json alone")
+
+
+tests = [value for name, value in sorted(globals().items()) if name.startswith("test_")]
+for test in tests:
+    start = time.time()
+    test()
+    print(f"{test.__name__}: {time.time() - start:.1f} s")
+print(f"{len(tests)} tests, {failures} failures")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,72 @@
+"""megadecode synth: what it writes, what it says, and what it refuses. Usage: test_synth.py PROGRAM"""
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = os.path.abspath(sys.argv[1])
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 128, "intermediate_size": 256, "vocab_size": 512,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": [1, 511],
+    "quantization": {"bits": 4, "group_size": 64, "model.layers.1.mlp.down_proj": {"bits": 8, "group_size": 64}},
+}
+
+
+def synth(*args, code=0):
+    done = subprocess.run([PROGRAM, "synth", *args], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (args, done)
+    return done
+
+
+def shapes(folder):
+    data = open(os.path.join(folder, "model.safetensors"), "rb").read()
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + size])
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}, hashlib.sha256(data).hexdigest()
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    path = lambda name: os.path.join(tmp, name)
+    json.dump(CONFIG, open(path("config.json"), "w"))
+
+    done = synth("--config", path("config.json"), "-o", path("a"), "--seed", "5", "--json")
+    out = json.loads(done.stdout)
+    assert out["dir"] == path("a") and out["seconds"] >= 0, out
+    found, hash_a = shapes(path("a"))
+    # 2 layers x (7 matrices x 3 tensors + 2 norms), embedding and head x 3, final norm
+    assert len(found) == 2 * (7 * 3 + 2) + 2 * 3 + 1, len(found)
+    assert found["model.layers.0.mlp.down_proj.weight"] == [128, 256 * 4 // 32]
+    assert found["model.layers.1.mlp.down_proj.weight"] == [128, 256 * 8 // 32]
+    assert found["model.layers.1.mlp.down_proj.scales"] == [128, 4]
+
+    done = synth("--config", path("config.json"), "-o", path("b"), "--seed", "5")
+    assert done.stdout == "" and "written in" in done.stderr, done
+    assert shapes(path("b"))[1] == hash_a
+    synth("--config", path("config.json"), "-o", path("c"), "--seed", "6")
+    assert shapes(path("c"))[1] != hash_a
+
+    synth("--config", path("config.json"), "-o", path("d"), "--bits", "8")
+    assert shapes(path("d"))[0]["model.layers.0.mlp.down_proj.weight"] == [128, 256 * 8 // 32]
+
+    # what is written runs
+    run = subprocess.run([PROGRAM, "run", "-m", path("a"), "-p", "Once", "-n", "4", "--temp", "0", "-t", "1"],
+                         capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and run.stdout.strip(), run
+
+    before = sorted(os.listdir(tmp))
+    assert "exists already" in synth("--config", path("config.json"), "-o", path("a"), code=2).stderr
+    assert "--config" in synth("-o", path("e"), code=2).stderr
+    assert "-o DIR" in synth("--config", path("config.json"), code=2).stderr
+    assert "7" in synth("--config", path("config.json"), "-o", path("e"), "--bits", "7", code=2).stderr
+    assert "bits" in synth("--config", path("config.json"), "-o", path("e"), "--bits", "9", code=2).stderr
+    failed = synth("--config", path("none.json"), "-o", path("e"), "--json", code=1)
+    assert json.loads(failed.stdout)["error"]["status"] == "not_found", failed
+    json.dump({**CONFIG, "model_type": "gemma3"}, open(path("config.json"), "w"))
+    assert "gemma3" in synth("--config", path("config.json"), "-o", path("e"), code=1).stderr
+    assert sorted(os.listdir(tmp)) == before, "something was left behind"
+
+print("synth: ok")

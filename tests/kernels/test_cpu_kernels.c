@@ -1,0 +1,387 @@
+// Every kernel of every level this CPU has against docs/MODEL.md written out in scalar C on plain rows (not on tiles,
+// not through the vector layer): exact bits, on random and edge-biased inputs. MEGADECODE_SEED repeats a failing run.
+//
+// Built alone for another ISA by tools/check-neon: needs src/base, src/model/quant.c, src/plan/tile_lanes.c and the
+// kernels.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/level.h"
+#include "base/bf16.h"
+#include "base/fpmode.h"
+#include "base/mathx.h"
+#include "model/quant.h"
+
+static uint64_t seed, state;
+static const md_kernels *k;
+static int failures;
+
+static uint32_t rnd(void) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 32);
+}
+static uint32_t below(uint32_t n) { return (uint32_t)((uint64_t)rnd() * n >> 32); }
+
+static int same(float a, float b) { return md_f32_bits(a) == md_f32_bits(b) || (a != a && b != b); }
+
+static void fail_at(const char *what, size_t i, float found, float want) {
+    if (failures++ < 10)
+        fprintf(stderr, "%s, %s: element %zu is %.9g (%a), expected %.9g (%a); MEGADECODE_SEED=%llu\n", k->name, what,
+                i, found, found, want, want, (unsigned long long)seed);
+}
+
+static void compare(const char *what, const float *found, const float *want, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!same(found[i], want[i])) {
+            fail_at(what, i, found[i], want[i]);
+            return;
+        }
+}
+
+static void compare_bf16(const char *what, const uint16_t *found, const uint16_t *want, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!same(md_bf16_to_f32(found[i]), md_bf16_to_f32(want[i]))) {
+            fail_at(what, i, md_bf16_to_f32(found[i]), md_bf16_to_f32(want[i]));
+            return;
+        }
+}
+
+// Finite values: mostly ordinary, by `mood` zeros, denormals, huge or alternating signs.
+static float value(uint32_t mood) {
+    float ordinary = ((float)(rnd() >> 8) / 8388608.0f - 1.0f) * 4.0f;
+    switch (mood) {
+    case 1: return below(2) ? 0.0f : -0.0f;
+    case 2: return md_f32_from_bits((rnd() & 0x80ffffffu)); // zero, denormal, barely normal
+    case 3: return ordinary * 1e15f;
+    case 4: return below(3) ? ordinary : value(below(4));
+    case 5: return ordinary * 1e-18f;
+    default: return ordinary;
+    }
+}
+static uint16_t half_value(uint32_t mood) { return md_bf16_from_f32(value(mood)); }
+
+// ---- the definition ----------------------------------------------------------------------------------------------
+
+static float def_chunk(const float *w, const float *x, uint32_t n) {
+    float a[2] = {0, 0};
+    for (uint32_t p = 0; 2 * p < n; p++) {
+        if (2 * p + 1 < n) a[p & 1] = fmaf(w ? w[2 * p + 1] : 1.0f, x[2 * p + 1], a[p & 1]);
+        a[p & 1] = fmaf(w ? w[2 * p] : 1.0f, x[2 * p], a[p & 1]);
+    }
+    return a[0] + a[1];
+}
+
+static float def_strided(const float *v, uint32_t n, int squares) {
+    float a[16] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 16] = squares ? fmaf(v[i], v[i], a[i % 16]) : a[i % 16] + v[i];
+    for (int half = 8; half; half /= 2)
+        for (int j = 0; j < half; j++) a[j] = a[j] + a[j + half];
+    return a[0];
+}
+
+// ---- products ----------------------------------------------------------------------------------------------------
+
+enum { MAX_K = 1024, MAX_C = 8 };
+
+typedef struct dot_case {
+    md_matrix matrix;
+    md_tile_shape shape;
+    uint8_t weight[16][MAX_K * 4], scales[16][MAX_K / 32 * 4], biases[16][MAX_K / 32 * 4];
+    float w[16][MAX_K], scale[16][MAX_K / 32], bias[16][MAX_K / 32]; // the same decoded
+    _Alignas(64) uint8_t tile[16 * MAX_K * 4 + 4096];
+    uint16_t x[MAX_C][MAX_K];
+    _Alignas(64) uint8_t packed[MAX_C * MAX_K * 4];
+    float sums[MAX_C * MAX_K / 32];
+    _Alignas(64) float out[MAX_C * 16];
+} dot_case;
+
+static float store_scale(md_dtype dtype, float v, uint8_t *at) {
+    if (dtype == MD_DTYPE_BF16) {
+        uint16_t half = md_bf16_from_f32(v);
+        memcpy(at, &half, 2);
+        return md_bf16_to_f32(half);
+    }
+    if (dtype == MD_DTYPE_F16) {
+        uint16_t half = (uint16_t)(rnd() & 0xbfffu); // finite, any sign, denormals too
+        memcpy(at, &half, 2);
+        return md_f16_to_f32(half);
+    }
+    memcpy(at, &v, 4);
+    return v;
+}
+
+static void make_quantized(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype, uint32_t mood) {
+    uint32_t K = d->matrix.cols, size = dtype == MD_DTYPE_F32 ? 4 : 2;
+    uint8_t codes[MAX_K];
+    for (int r = 0; r < 16; r++) {
+        uint32_t style = below(4);
+        for (uint32_t i = 0; i < K; i++)
+            codes[i] = (uint8_t)(style == 0 ? 0 : style == 1 ? (1u << bits) - 1 : rnd() & ((1u << bits) - 1));
+        md_codes_pack(codes, bits, K, d->weight[r]);
+        for (uint32_t i = 0; i < K; i++) d->w[r][i] = codes[i];
+        for (uint32_t g = 0; g < K / group; g++) {
+            d->scale[r][g] = store_scale(dtype, value(mood) * 0.05f, d->scales[r] + g * size);
+            d->bias[r][g] = store_scale(dtype, value(mood), d->biases[r] + g * size);
+        }
+    }
+}
+
+static void make_plain(dot_case *d, md_dtype dtype, uint32_t mood) {
+    for (int r = 0; r < 16; r++)
+        for (uint32_t i = 0; i < d->matrix.cols; i++)
+            d->w[r][i] = store_scale(dtype, value(mood), d->weight[r] + i * (dtype == MD_DTYPE_F32 ? 4 : 2));
+}
+
+static void check_dot(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype, uint32_t K, uint32_t columns) {
+    uint32_t mood = below(6), x_mood = below(6);
+    memset(d, 0, sizeof *d);
+    d->matrix = (md_matrix){.rows = 16, .cols = K, .bits = bits, .group = group};
+    d->matrix.weight.dtype = bits ? MD_DTYPE_U32 : dtype;
+    d->matrix.scales.dtype = d->matrix.biases.dtype = dtype;
+    if (bits)
+        make_quantized(d, bits, group, dtype, mood);
+    else
+        make_plain(d, dtype, mood);
+    md_codec_lanes.shape(&d->matrix, &d->shape);
+    md_tile_rows rows = {.matrix = &d->matrix};
+    for (int r = 0; r < 16; r++)
+        rows.weight[r] = d->weight[r], rows.scales[r] = d->scales[r], rows.biases[r] = d->biases[r];
+    md_codec_lanes.pack(&d->shape, &rows, d->tile);
+    for (uint32_t c = 0; c < columns; c++)
+        for (uint32_t i = 0; i < K; i++) d->x[c][i] = half_value(x_mood);
+    k->act_pack(d->x[0], MAX_K, columns, K, d->packed);
+    if (bits) k->act_sums(d->packed, columns, K, group, d->sums);
+    md_dot dot = {.cols = K,
+                  .group = d->shape.group,
+                  .chunks = d->shape.chunks,
+                  .chunk_bytes = d->shape.chunk_bytes,
+                  .columns = columns,
+                  .prefetch = below(2) * 64,
+                  .x = d->packed,
+                  .sums = bits ? d->sums : NULL};
+    k->dot[d->shape.cell][d->shape.wide_scales](&dot, d->tile, d->out);
+    float want[MAX_C * 16], want_sums[MAX_C * MAX_K / 32];
+    for (uint32_t c = 0; c < columns; c++) {
+        float x[MAX_K];
+        for (uint32_t i = 0; i < K; i++) x[i] = md_bf16_to_f32(d->x[c][i]);
+        for (uint32_t g = 0; bits && g < K / group; g++)
+            want_sums[g * columns + c] = def_chunk(NULL, x + g * group, group);
+        for (int r = 0; r < 16; r++) {
+            float t = 0;
+            for (uint32_t at = 0, g = 0; at < K; at += d->shape.group, g++) {
+                uint32_t n = K - at < d->shape.group ? K - at : d->shape.group;
+                float chunk = def_chunk(d->w[r] + at, x + at, n);
+                if (bits) {
+                    t = fmaf(d->scale[r][g], chunk, t);
+                    t = fmaf(d->bias[r][g], want_sums[g * columns + c], t);
+                } else {
+                    t = t + chunk;
+                }
+            }
+            want[c * 16 + r] = t;
+        }
+    }
+    char what[96];
+    snprintf(what, sizeof what, "product of %u bits, group %u, dtype %d, K %u, %u columns, moods %u %u", bits, group,
+             dtype, K, columns, mood, x_mood);
+    if (bits) compare("group sums", d->sums, want_sums, (size_t)columns * (K / group));
+    compare(what, d->out, want, columns * 16);
+}
+
+static void check_dots(int rounds) {
+    static const uint32_t all_bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
+    static const md_dtype dtypes[] = {MD_DTYPE_BF16, MD_DTYPE_F16, MD_DTYPE_F32};
+    dot_case *d = aligned_alloc(64, (sizeof *d + 63) / 64 * 64);
+    for (int round = 0; round < rounds; round++) {
+        for (uint32_t columns = 1; columns <= MAX_C; columns++) {
+            for (size_t b = 0; b < 6; b++) {
+                uint32_t group = groups[below(3)];
+                check_dot(d, all_bits[b], group, dtypes[below(3)], group * (1 + below(MAX_K / group)), columns);
+            }
+            for (size_t t = 0; t < 3; t++) check_dot(d, 0, 0, dtypes[t], 1 + below(300), columns);
+        }
+        check_dot(d, 4, 64, MD_DTYPE_BF16, 512, 1 + below(8));
+        check_dot(d, 8, 64, MD_DTYPE_BF16, 512, 1 + below(8));
+    }
+    free(d);
+}
+
+// ---- norm and epilogues ------------------------------------------------------------------------------------------
+
+static void check_rmsnorm(void) {
+    uint32_t n = 1 + below(400), mood = below(6);
+    uint16_t x[512], found[512], want[512];
+    float weight[512] = {0}, wide[512];
+    float eps = below(2) ? 1e-5f : 1e-6f;
+    for (uint32_t i = 0; i < n; i++) x[i] = half_value(mood), wide[i] = md_bf16_to_f32(x[i]), weight[i] = value(0);
+    k->rmsnorm(x, weight, n, eps, found);
+    float r = 1.0f / sqrtf(def_strided(wide, n, 1) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++) want[i] = md_bf16_from_f32(weight[i] * md_bf16_round(wide[i] * r));
+    compare_bf16("rmsnorm", found, want, n);
+}
+
+static float def_row(float t, const float *bias, int i) {
+    float y = md_bf16_round(t);
+    return bias ? md_bf16_round(y + bias[i]) : y;
+}
+
+static void check_epilogues(void) {
+    float t[16], u[16], bias_values[16], up_bias[16], c[8], s[8];
+    uint16_t x[16], found[16], want[16];
+    const float *bias = below(2) ? bias_values : NULL, *ub = bias ? up_bias : NULL;
+    uint32_t mood = below(6);
+    for (int i = 0; i < 16; i++) {
+        t[i] = value(mood) * (below(2) ? 1.0f : 20.0f);
+        u[i] = value(mood);
+        bias_values[i] = value(0);
+        up_bias[i] = value(0);
+        x[i] = half_value(mood);
+    }
+    k->store(t, bias, found);
+    for (int i = 0; i < 16; i++) want[i] = md_bf16_from_f32(def_row(t[i], bias, i));
+    compare_bf16("store", found, want, 16);
+
+    memcpy(found, x, sizeof found);
+    k->residual(t, bias, found);
+    for (int i = 0; i < 16; i++) want[i] = md_bf16_from_f32(md_bf16_to_f32(x[i]) + def_row(t[i], bias, i));
+    compare_bf16("residual", found, want, 16);
+
+    k->swiglu(t, bias, u, ub, found);
+    for (int i = 0; i < 16; i++) {
+        float g = def_row(t[i], bias, i), up = def_row(u[i], ub, i);
+        float e = md_bf16_round(md_expf(fabsf(g))), y = 1.0f / (1.0f + e);
+        float sig = md_bf16_round(g < 0 ? y : 1.0f - y);
+        want[i] = md_bf16_from_f32(md_bf16_round(g * sig) * up);
+    }
+    compare_bf16("swiglu", found, want, 16);
+
+    for (int i = 0; i < 8; i++) md_sincosf(value(0) * 100, &s[i], &c[i]);
+    k->rope(t, bias, c, s, found);
+    for (int i = 0; i < 8; i++) {
+        float x1 = def_row(t[i], bias, i), x2 = def_row(t[i + 8], bias, i + 8);
+        want[i] = md_bf16_from_f32(fmaf(x1, c[i], -(x2 * s[i])));
+        want[i + 8] = md_bf16_from_f32(fmaf(x1, s[i], x2 * c[i]));
+    }
+    compare_bf16("rope", found, want, 16);
+}
+
+// ---- attention ---------------------------------------------------------------------------------------------------
+
+static void check_softmax(void) {
+    uint32_t n = 1 + below(128), mood = below(6);
+    float s[128], wide[128], found_m, m = -INFINITY, factor = value(0);
+    for (uint32_t i = 0; i < 128; i++) s[i] = value(mood) * (below(2) ? 1.0f : 30.0f);
+    for (uint32_t i = 0; i < n; i++) m = s[i] > m ? s[i] : m;
+    for (uint32_t i = 0; i < n; i++) wide[i] = md_expf(s[i] - m);
+    float l = def_strided(wide, n, 0), p[128];
+    memcpy(p, s, sizeof p);
+    float found = k->softmax_sum(p, n, &found_m);
+    compare("softmax sum", &found, &l, 1);
+    compare("softmax sum's maximum", &found_m, &m, 1);
+    compare("softmax sum's input", p, s, 128);
+    found = k->softmax(p, n, &found_m);
+    compare("softmax", &found, &l, 1);
+    compare("softmax's exponentials", p, wide, n);
+    memcpy(p, s, sizeof p);
+    k->probabilities(p, n, m, 1.0f / l);
+    for (uint32_t i = 0; i < n; i++) wide[i] = md_bf16_round(wide[i] * (1.0f / l));
+    compare("probabilities", p, wide, n);
+
+    float t[8 * 16], rows[8 * 128], want[16];
+    for (int i = 0; i < 128; i++) t[i] = value(mood);
+    k->scale(t, 8, factor, rows);
+    for (int h = 0; h < 8; h++) {
+        for (int i = 0; i < 16; i++) want[i] = factor * t[h * 16 + i];
+        compare("scaled scores", rows + h * 128, want, 16);
+    }
+    k->round(t, 8, rows);
+    for (int h = 0; h < 8; h++) {
+        for (int i = 0; i < 16; i++) want[i] = md_bf16_round(t[h * 16 + i]);
+        compare("rounded scores", rows + h * 128, want, 16);
+    }
+}
+
+static void check_values(void) {
+    enum { MAX_D = 160 };
+    static const uint32_t all_bits[] = {0, 4, 8};
+    uint32_t bits = all_bits[below(3)], group = below(2) ? 32 : 64, heads = 1 + below(12), n = 1 + below(128);
+    uint32_t D = bits ? group * (1 + below(2)) : 16 * (1 + below(10)), mood = below(6);
+    uint32_t stride = bits ? D * bits / 8 : D * 2;
+    static uint8_t rows[128 * MAX_D * 2];
+    static uint16_t scales[128 * MAX_D / 32 * 2];
+    static float v[128][MAX_D], p[12 * 128], o[12 * MAX_D], want[12 * MAX_D];
+    for (uint32_t j = 0; j < n; j++) {
+        for (uint32_t d = 0; d < D; d++) {
+            if (!bits) {
+                uint16_t half = half_value(mood);
+                memcpy(rows + j * stride + 2 * d, &half, 2);
+                v[j][d] = md_bf16_to_f32(half);
+                continue;
+            }
+            uint16_t *sb = scales + 2 * (j * (D / group) + d / group);
+            if (d % group == 0) sb[0] = half_value(mood), sb[1] = half_value(mood);
+            uint8_t code = (uint8_t)(rnd() & (bits == 4 ? 15 : 255));
+            uint8_t *at = rows + j * stride + (bits == 8 ? d : d / 32 * 16 + d % 16);
+            if (bits == 8)
+                *at = code;
+            else if (d % 32 < 16)
+                *at = code;
+            else
+                *at = (uint8_t)(*at | code << 4);
+            v[j][d] = fmaf(md_bf16_to_f32(sb[0]), code, md_bf16_to_f32(sb[1]));
+        }
+    }
+    for (uint32_t i = 0; i < heads * 128; i++) p[i] = fabsf(value(0)) / 4;
+    for (uint32_t i = 0; i < heads * D; i++) o[i] = want[i] = 0;
+    md_values values = {.rows = rows, .stride = stride, .dim = D, .group = group, .scales = scales};
+    (bits == 4 ? k->pv_q4 : bits == 8 ? k->pv_q8 : k->pv_bf16)(&values, p, n, heads, o);
+    for (uint32_t h = 0; h < heads; h++)
+        for (uint32_t d = 0; d < D; d++)
+            for (uint32_t j = 0; j < n; j++) want[h * D + d] = fmaf(p[h * 128 + j], v[j][d], want[h * D + d]);
+    char what[80];
+    snprintf(what, sizeof what, "values of %u bits, %u positions, %u heads, dim %u", bits, n, heads, D);
+    compare(what, o, want, heads * D);
+
+    float acc[MAX_D], l = fabsf(value(0)) + 0.5f;
+    uint16_t found[MAX_D], halves[MAX_D];
+    uint32_t dim = D - below(16);
+    for (uint32_t d = 0; d < D; d++) acc[d] = value(mood), want[d] = fmaf(o[d], l, acc[d]);
+    k->merge(o, l, D, acc);
+    compare("merge", acc, want, D);
+    k->finish(acc, l, dim, found);
+    for (uint32_t d = 0; d < dim; d++) halves[d] = md_bf16_from_f32(acc[d] / l);
+    compare_bf16("finish", found, halves, dim);
+    uint16_t q[MAX_D];
+    for (uint32_t d = 0; d < dim; d++) q[d] = half_value(mood), halves[d] = md_bf16_from_f32(md_bf16_to_f32(q[d]) * l);
+    k->scale_rows(q, dim, l, found);
+    compare_bf16("scaled queries", found, halves, dim);
+}
+
+int main(int argc, char **argv) {
+    const md_kernels *level[MD_CPU_MAX_LEVELS];
+    uint32_t levels = md_cpu_levels(level);
+    const char *given = getenv("MEGADECODE_SEED");
+    int rounds = argc > 1 ? atoi(argv[1]) : 12;
+    seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    uint64_t mode = md_fpmode_enter();
+    for (uint32_t i = 0; i < levels; i++) {
+        k = level[i];
+        state = seed;
+        int before = failures;
+        check_dots(rounds);
+        for (int n = 0; n < 40 * rounds; n++) {
+            check_rmsnorm();
+            check_epilogues();
+            check_softmax();
+            check_values();
+        }
+        printf("%-10s %s\n", k->name, failures == before ? "ok" : "FAILED");
+    }
+    md_fpmode_leave(mode);
+    printf("seed %llu\n", (unsigned long long)seed);
+    return failures != 0;
+}
