@@ -10,6 +10,7 @@ extern const md_command md_cmd_inspect;
 extern const md_command md_cmd_tokenize;
 extern const md_command md_cmd_verify;
 extern const md_command md_cmd_bench;
+extern const md_command md_cmd_serve;
 extern const md_command md_cmd_synth;
 extern const md_command md_cmd_devices;
 extern const md_command md_cmd_emit;

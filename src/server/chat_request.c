@@ -1,0 +1,153 @@
+#include "server/chat_request.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "chat/messages.h"
+#include "chat/reasoning.h"
+#include "server/fields.h"
+#include "server/response_format.h"
+
+// ---- what the template is given --------------------------------------------------------------------------------
+
+// chat_template_kwargs, with enable_thinking and reasoning_effort put into it. *out: a new reference.
+static md_status read_variables(const json_t *body, json_t **out, md_error *err) {
+    const json_t *given = NULL;
+    const char *effort = NULL;
+    bool thinking = false;
+    MD_TRY(md_field_object(body, "chat_template_kwargs", &given, err));
+    MD_TRY(md_field_bool(body, "enable_thinking", &thinking, err));
+    MD_TRY(md_field_string(body, "reasoning_effort", &effort, err));
+    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    size_t level = 0, levels = sizeof efforts / sizeof efforts[0];
+    while (effort && level < levels && strcmp(effort, efforts[level]) != 0) level++;
+    if (level == levels)
+        return md_fail(err, MD_E_USAGE,
+                       "reasoning_effort: found \"%.32s\", expected none, minimal, low, medium, high "
+                       "or xhigh",
+                       effort);
+    *out = given ? json_copy((json_t *)given) : json_object();
+    if (!*out) return md_fail(err, MD_E_MEMORY, "chat_template_kwargs: out of memory");
+    if (effort && !json_object_get(*out, "reasoning_effort"))
+        json_object_set_new(*out, "reasoning_effort", json_string(effort));
+    bool set = md_field(body, "enable_thinking") != NULL;
+    if (!json_object_get(*out, "enable_thinking")) {
+        if (set)
+            json_object_set_new(*out, "enable_thinking", json_boolean(thinking));
+        else if (effort)
+            json_object_set_new(*out, "enable_thinking", json_boolean(strcmp(effort, "none") != 0));
+    }
+    return MD_OK;
+}
+
+// tool_choice: may the tools be called?
+static md_status read_tool_choice(const json_t *body, bool have_tools, bool *may_call, md_error *err) {
+    const json_t *choice = md_field(body, "tool_choice");
+    *may_call = have_tools;
+    if (!choice) return MD_OK;
+    const char *word = json_string_value(choice);
+    if (word && strcmp(word, "none") == 0) {
+        *may_call = false;
+        return MD_OK;
+    }
+    if (word && strcmp(word, "auto") == 0) return MD_OK;
+    if (json_is_object(choice) || (word && strcmp(word, "required") == 0))
+        return md_fail(err, MD_E_UNSUPPORTED,
+                       "tool_choice: a call can't be forced here; \"auto\" and \"none\" are supported");
+    return md_fail(err, MD_E_USAGE, "tool_choice: found %s, expected \"auto\" or \"none\"", md_json_type_name(choice));
+}
+
+static md_status read_tools(const json_t *body, const md_served *served, json_t **tools, md_error *err) {
+    *tools = NULL;
+    MD_TRY(md_field_refuse(body, "functions", NULL, "not supported; use tools", err));
+    MD_TRY(md_field_refuse(body, "function_call", NULL, "not supported; use tool_choice", err));
+    const json_t *given = md_field(body, "tools");
+    json_t *checked = NULL;
+    if (given) MD_TRY(md_chat_tools_check(given, &checked, err));
+    bool may_call;
+    md_status status = read_tool_choice(body, checked != NULL, &may_call, err);
+    if (status == MD_OK && may_call && !md_chat_template_mentions(served->chat_template, "tools"))
+        status = md_fail(err, MD_E_UNSUPPORTED, "tools: this model's chat template knows no tools");
+    if (status != MD_OK || !may_call) {
+        json_decref(checked);
+        return status;
+    }
+    *tools = checked;
+    return MD_OK;
+}
+
+md_status md_chat_request_render(const json_t *body, const md_served *served, json_t **tools, md_chat_prompt *out,
+                                 md_error *err) {
+    json_t *messages = NULL, *used = NULL, *variables = NULL;
+    bool add = true;
+    md_status status;
+    *out = (md_chat_prompt){0};
+    if (tools) *tools = NULL;
+    if (!served->chat_template)
+        return md_fail(err, MD_E_UNSUPPORTED,
+                       "messages: this model has no chat template; use /v1/completions, or start "
+                       "the server with --chat-template-file");
+    const json_t *given = md_field(body, "messages");
+    if (!given) return md_fail(err, MD_E_USAGE, "messages: found nothing, expected an array of messages");
+    bool developer = md_chat_template_mentions(served->chat_template, "developer");
+    MD_TRY_GOTO(md_chat_messages_check(given, developer, &messages, err));
+    MD_TRY_GOTO(read_tools(body, served, &used, err));
+    MD_TRY_GOTO(read_variables(body, &variables, err));
+    MD_TRY_GOTO(md_field_bool(body, "add_generation_prompt", &add, err));
+    md_chat_render render = {.messages = messages,
+                             .tools = used,
+                             .variables = variables,
+                             .tokens = served->template_tokens,
+                             .add_generation_prompt = add};
+    status = md_chat_template_render(served->chat_template, &render, out, err);
+    if (status == MD_E_CONTEXT) // the conversation's fault, and no matter of the model's context
+        status = md_fail(err, MD_E_USAGE, "messages: rendering them takes too much work or memory");
+    if (status == MD_OK && tools) *tools = json_incref(used);
+fail:
+    json_decref(messages);
+    json_decref(used);
+    json_decref(variables);
+    return status;
+}
+
+// ---- the whole request -----------------------------------------------------------------------------------------
+
+static md_status read_logprobs(const json_t *body, md_job *job, md_chat_request *out, md_error *err) {
+    int64_t top = 0;
+    MD_TRY(md_field_bool(body, "logprobs", &out->logprobs, err));
+    MD_TRY(md_field_int(body, "top_logprobs", 0, MD_TOP_LOGPROBS_ALLOWED, &top, err));
+    if (top && !out->logprobs) return md_fail(err, MD_E_USAGE, "top_logprobs: only allowed with \"logprobs\": true");
+    job->params.logprobs = out->logprobs;
+    job->params.top_logprobs = (uint32_t)top;
+    return MD_OK;
+}
+
+static md_status encode_prompt(const md_served *served, const md_chat_prompt *prompt, md_job *job, md_error *err) {
+    MD_TRY(md_encode_spans(served->tokenizer, prompt->spans, prompt->span_count, false, &job->prompt, &job->prompt_size,
+                           err));
+    return job->prompt_size ? MD_OK : md_fail(err, MD_E_USAGE, "messages: the prompt made of them is empty");
+}
+
+md_status md_chat_request_read(const json_t *body, const md_served *served, md_job *job, md_chat_request *out,
+                               md_error *err) {
+    *out = (md_chat_request){.parallel_calls = true};
+    md_chat_prompt prompt = {0};
+    md_status status;
+    MD_TRY_GOTO(md_params_check_model(body, served, err));
+    MD_TRY_GOTO(md_params_read(body, served, 0, job, &out->params, err));
+    MD_TRY_GOTO(read_logprobs(body, job, out, err));
+    MD_TRY_GOTO(md_field_bool(body, "parallel_tool_calls", &out->parallel_calls, err));
+    MD_TRY_GOTO(md_chat_request_render(body, served, &out->tools, &prompt, err));
+    out->opened_reasoning = md_reasoning_prompt_opens(prompt.text, prompt.size);
+    MD_TRY_GOTO(md_response_format_read(body, served, out->tools != NULL, out->opened_reasoning, job, err));
+    MD_TRY_GOTO(encode_prompt(served, &prompt, job, err));
+    MD_TRY_GOTO(md_params_fit_context(served, &out->params, job, err));
+fail:
+    md_chat_prompt_free(&prompt);
+    return status; // on failure the caller frees *out as on success
+}
+
+void md_chat_request_free(md_chat_request *request) {
+    json_decref(request->tools);
+    *request = (md_chat_request){0};
+}

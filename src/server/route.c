@@ -1,0 +1,131 @@
+#include "server/route.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const md_route routes[] = {
+    {"/v1/chat/completions", false, true, false, true, md_handle_chat},
+    {"/v1/completions", false, true, false, true, md_handle_completion},
+    {"/v1/models", false, false, false, true, md_handle_models},
+    {"/v1/models/", true, false, false, true, md_handle_model},
+    {"/health", false, false, true, false, md_handle_health},
+    {"/metrics", false, false, false, false, md_handle_metrics},
+    {"/props", false, false, false, true, md_handle_props},
+    {"/tokenize", false, true, false, true, md_handle_tokenize},
+    {"/detokenize", false, true, false, true, md_handle_detokenize},
+    {"/apply-template", false, true, false, true, md_handle_apply_template},
+};
+enum { ROUTES = sizeof routes / sizeof routes[0] };
+
+// ---- who may ask -----------------------------------------------------------------------------------------------
+
+// Takes the same time wherever the two differ, so that a key can't be guessed byte by byte.
+static bool same_key(const char *given, const char *key) {
+    size_t n = strlen(key), m = strlen(given);
+    unsigned char different = n != m;
+    for (size_t i = 0; i < m; i++) different |= (unsigned char)(given[i] ^ key[n ? i % n : 0]);
+    return !different;
+}
+
+static bool has_key(const md_request *r) {
+    const char *key = r->app->options->api_key, *given = md_request_header(r, "Authorization");
+    if (!key) return true;
+    return given && strncmp(given, "Bearer ", 7) == 0 && same_key(given + 7, key);
+}
+
+// Is `origin` one of the list's, which is "*" or origins with commas?
+static bool is_listed(const char *list, const char *origin) {
+    size_t n = strlen(origin);
+    while (list && *list) {
+        list += strspn(list, ", ");
+        size_t item = strcspn(list, ", ");
+        if (item == n && memcmp(list, origin, n) == 0) return true;
+        list += item;
+    }
+    return false;
+}
+
+// ---- finding ---------------------------------------------------------------------------------------------------
+
+static bool matches(const md_route *route, const char *url) {
+    size_t n = strlen(route->path);
+    return route->prefix ? strncmp(url, route->path, n) == 0 && url[n] : strcmp(url, route->path) == 0;
+}
+
+void md_route_find(md_request *request, const char *method, const char *url) {
+    md_request *r = request;
+    const md_route *route = NULL;
+    const char *list = r->app->options->cors_origins, *origin = md_request_header(r, "Origin");
+    bool any = list && strcmp(list, "*") == 0;
+    if (origin && (any || is_listed(list, origin))) r->allow_origin = any ? "*" : origin;
+    r->url = url;
+    for (int i = 0; i < ROUTES && !route; i++)
+        if (matches(&routes[i], url)) route = &routes[i];
+    if (!route) {
+        r->early = 404;
+        return;
+    }
+    bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0, post = strcmp(method, "POST") == 0;
+    const char *methods = route->post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+    if (strcmp(method, "OPTIONS") == 0) {
+        snprintf(r->allow, sizeof r->allow, "%s", methods);
+        r->preflight = r->allow_origin != NULL;
+        r->early = 204;
+    } else if (route->post ? !post : !get) {
+        snprintf(r->allow, sizeof r->allow, "%s", methods);
+        r->early = 405;
+    } else if (!route->open && !has_key(r)) {
+        r->early = 401;
+    } else if (post && origin && !r->allow_origin) {
+        r->early = 403; // a page in a browser must not make the model work unasked
+    } else if (route->post && md_scheduler_has_room(r->app->scheduler) == MD_SUBMIT_FULL &&
+               (route->run == md_handle_chat || route->run == md_handle_completion)) {
+        r->early = 429;
+    }
+    r->route = route;
+}
+
+void md_route_run(md_request *request) {
+    const md_served *served = md_scheduler_served(request->app->scheduler);
+    if (request->route->loaded && !served)
+        md_reply_overloaded(request, MD_SUBMIT_DRAINING);
+    else
+        request->route->run(request, served);
+}
+
+void md_route_refuse(md_request *request, unsigned status) {
+    static const char bad[] = "invalid_request_error";
+    char message[256];
+    switch (status) {
+    case 204: md_reply_empty(request, 204); return;
+    case 400:
+        md_reply_error(request, 400, bad, NULL, NULL,
+                       "the request's length is not clear: expected one Content-Length or one Transfer-Encoding");
+        return;
+    case 401:
+        md_reply_error(request, 401, bad, "invalid_api_key", NULL,
+                       "an API key is needed: Authorization: Bearer KEY (--api-key)");
+        return;
+    case 403:
+        md_reply_error(request, 403, bad, "origin_not_allowed", NULL,
+                       "pages of this origin may not use the server (--cors-origins)");
+        return;
+    case 404:
+        snprintf(message, sizeof message, "there is no %.128s here", request->url);
+        md_reply_error(request, 404, bad, "not_found", NULL, message);
+        return;
+    case 405:
+        snprintf(message, sizeof message, "%.128s takes %s", request->url, request->allow);
+        md_reply_error(request, 405, bad, "method_not_allowed", NULL, message);
+        return;
+    case 413:
+        snprintf(message, sizeof message, "the body is larger than the %zu bytes that are taken",
+                 request->app->options->body_max);
+        md_reply_error(request, 413, bad, "body_too_large", NULL, message);
+        return;
+    case 415:
+        md_reply_error(request, 415, bad, "unsupported_encoding", NULL, "bodies with a Content-Encoding are not read");
+        return;
+    default: md_reply_overloaded(request, MD_SUBMIT_FULL); return;
+    }
+}

@@ -1,0 +1,215 @@
+#include "server/slots.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "server/clock.h"
+
+enum {
+    SLICE_SHARED_MS = 20, // of prefill between two decode steps while others decode: they keep streaming
+    SLICE_ALONE_MS = 200  // while nobody decodes: how long a cancel may go unseen
+};
+
+void md_slots_init(md_slots *slots, const md_served *served, uint32_t count, md_metrics *metrics) {
+    memset(slots, 0, sizeof *slots);
+    slots->served = served;
+    slots->metrics = metrics;
+    slots->count = count;
+    md_pool_init(&slots->pool, served->model, &served->session_options, count);
+}
+
+uint32_t md_slots_used(const md_slots *slots) {
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < slots->count; i++) used += slots->slot[i].state != MD_SLOT_FREE;
+    return used;
+}
+
+double md_slots_mean_ms(const md_slots *slots) { return slots->mean_ms; }
+
+// ---- begin and end ---------------------------------------------------------------------------------------------
+
+bool md_slots_admit(md_slots *slots, md_job *job) {
+    md_slot *slot = NULL;
+    for (uint32_t i = 0; i < slots->count && !slot; i++)
+        if (slots->slot[i].state == MD_SLOT_FREE) slot = &slots->slot[i];
+    if (!slot) return false;
+    memset(slot, 0, sizeof *slot);
+    slot->job = job;
+    slot->order = slots->admitted++;
+    slot->end.prompt_tokens = (uint32_t)job->prompt_size;
+    md_histogram_add(&slots->metrics->queue_time, md_now_ms() - job->submitted_ms);
+    md_status status = md_pool_take(&slots->pool, job->prompt, job->prompt_size, &slot->session,
+                                    &slot->end.cached_tokens, &slot->end.error);
+    if (status != MD_OK) {
+        slot->end.status = status;
+        slot->end.overloaded = status == MD_E_MEMORY;
+        md_count(&slots->metrics->failed, 1);
+        md_job_finish(job, &slot->end);
+        md_job_unref(job);
+        memset(slot, 0, sizeof *slot);
+        return true;
+    }
+    slot->state = MD_SLOT_PREFILL;
+    return true;
+}
+
+// Ends the slot's job with what slot->end says. `sound`: its session may serve again.
+static void release(md_slots *slots, md_slot *slot, bool sound) {
+    md_metrics *metrics = slots->metrics;
+    const md_job_end *end = &slot->end;
+    md_generation_close(slot->generation);
+    if (sound)
+        md_pool_give(&slots->pool, slot->session);
+    else
+        md_pool_discard(&slots->pool, slot->session);
+    uint64_t ms = md_now_ms() - slot->job->submitted_ms;
+    md_count(&metrics->prompt_tokens, end->prompt_tokens);
+    md_count(&metrics->cached_tokens, end->cached_tokens);
+    if (end->status == MD_OK) {
+        md_histogram_add(&metrics->request_time, ms);
+        slots->mean_ms = slots->mean_ms == 0 ? (double)ms : 0.8 * slots->mean_ms + 0.2 * (double)ms;
+    } else if (end->status == MD_E_CANCELLED) {
+        md_count(&metrics->cancelled, 1);
+    } else {
+        md_count(&metrics->failed, 1);
+        md_log(MD_LOG_ERROR, "a request failed: %s", end->error.message);
+    }
+    md_job_finish(slot->job, end);
+    md_job_unref(slot->job);
+    memset(slot, 0, sizeof *slot);
+}
+
+static void fail(md_slots *slots, md_slot *slot, md_status status, const md_error *err, bool sound) {
+    slot->end.status = status;
+    slot->end.error = *err;
+    release(slots, slot, sound);
+}
+
+void md_slots_free(md_slots *slots) {
+    for (uint32_t i = 0; i < slots->count; i++) {
+        md_slot *slot = &slots->slot[i];
+        if (slot->state == MD_SLOT_FREE) continue;
+        md_error err;
+        md_fail(&err, MD_E_CANCELLED, "the server is shutting down");
+        slot->end.overloaded = true;
+        fail(slots, slot, MD_E_CANCELLED, &err, true);
+    }
+    md_pool_free(&slots->pool);
+}
+
+void md_slots_drop(md_slots *slots) {
+    uint64_t now = md_now_ms();
+    for (uint32_t i = 0; i < slots->count; i++) {
+        md_slot *slot = &slots->slot[i];
+        if (slot->state == MD_SLOT_FREE) continue;
+        md_error err;
+        if (md_job_is_cancelled(slot->job)) {
+            md_fail(&err, MD_E_CANCELLED, "the client went away");
+            fail(slots, slot, MD_E_CANCELLED, &err, true);
+        } else if (slot->job->deadline_ms && now >= slot->job->deadline_ms) {
+            md_fail(&err, MD_E_TIMEOUT, "the request took too long");
+            fail(slots, slot, MD_E_TIMEOUT, &err, true);
+        }
+    }
+}
+
+// ---- prefill ---------------------------------------------------------------------------------------------------
+
+// The slot in prefill that came first; NULL: none.
+static md_slot *next_prefill(md_slots *slots) {
+    md_slot *next = NULL;
+    for (uint32_t i = 0; i < slots->count; i++) {
+        md_slot *slot = &slots->slot[i];
+        if (slot->state == MD_SLOT_PREFILL && (!next || slot->order < next->order)) next = slot;
+    }
+    return next;
+}
+
+static bool anyone_decodes(const md_slots *slots) {
+    for (uint32_t i = 0; i < slots->count; i++)
+        if (slots->slot[i].state == MD_SLOT_DECODE || slots->slot[i].state == MD_SLOT_FEED) return true;
+    return false;
+}
+
+// At least one step, and more until the slice's time is over. A prompt that is complete begins to decode.
+void md_slots_prefill(md_slots *slots) {
+    uint64_t until = md_now_ms() + (anyone_decodes(slots) ? SLICE_SHARED_MS : SLICE_ALONE_MS);
+    do {
+        md_slot *slot = next_prefill(slots);
+        if (!slot) return;
+        if (md_job_is_cancelled(slot->job)) return; // md_slots_drop comes next time
+        md_error err;
+        uint32_t left;
+        md_status status = md_session_advance(slot->session, slots->served->info.max_columns, &left, &err);
+        if (status != MD_OK) {
+            fail(slots, slot, status, &err, false);
+            continue;
+        }
+        if (left) continue;
+        status = md_generation_open(slot->session, &slot->job->params, &slot->generation, &err);
+        if (status != MD_OK) {
+            fail(slots, slot, status, &err, true);
+            continue;
+        }
+        slot->state = MD_SLOT_DECODE;
+    } while (md_now_ms() < until);
+}
+
+// ---- decode ----------------------------------------------------------------------------------------------------
+
+static md_status choose(md_slots *slots, md_slot *slot, md_piece *piece, md_error *err) {
+    md_job *job = slot->job;
+    MD_TRY(md_generation_next(slot->generation, piece, err));
+    if (job->constraint) MD_TRY(md_constraint_accept(job->constraint, piece->next, err));
+    md_count(&slots->metrics->generated_tokens, 1);
+    if (slot->end.completion_tokens++ == 0)
+        md_histogram_add(&slots->metrics->first_token_time, md_now_ms() - job->submitted_ms);
+    return md_job_deliver(job, piece, err);
+}
+
+void md_slots_choose(md_slots *slots) {
+    for (uint32_t i = 0; i < slots->count; i++) {
+        md_slot *slot = &slots->slot[i];
+        if (slot->state != MD_SLOT_DECODE) continue;
+        md_piece piece;
+        md_error err;
+        md_status status = choose(slots, slot, &piece, &err);
+        if (status != MD_OK) {
+            fail(slots, slot, status, &err, true);
+        } else if (piece.finish != MD_FINISH_NONE) {
+            slot->end.finish = piece.finish;
+            release(slots, slot, true);
+        } else {
+            slot->token = piece.next;
+            slot->state = MD_SLOT_FEED;
+        }
+    }
+}
+
+// A step that fails ends the requests in it, not the server. No session has moved, but what the engine left in them is
+// not trusted.
+void md_slots_step(md_slots *slots) {
+    md_batch_column columns[MD_PARALLEL_MAX];
+    md_slot *of[MD_PARALLEL_MAX];
+    uint32_t most = slots->served->info.max_columns, n = 0;
+    for (uint32_t i = 0; i < slots->count; i++) {
+        md_slot *slot = &slots->slot[i];
+        if (slot->state == MD_SLOT_FEED) {
+            of[n] = slot;
+            columns[n++] = (md_batch_column){slot->session, slot->token, true};
+        }
+        bool last = i + 1 == slots->count;
+        if (n == 0 || (n < most && !last)) continue;
+        md_error err;
+        md_status status = md_batch_step(slots->served->model, columns, n, &err);
+        md_count(&slots->metrics->steps, 1);
+        md_count(&slots->metrics->columns, n);
+        for (uint32_t k = 0; k < n; k++) {
+            if (status != MD_OK)
+                fail(slots, of[k], status, &err, false);
+            else
+                of[k]->state = MD_SLOT_DECODE;
+        }
+        n = 0;
+    }
+}
