@@ -12,5 +12,8 @@ extern const md_command md_cmd_verify;
 extern const md_command md_cmd_bench;
 extern const md_command md_cmd_serve;
 extern const md_command md_cmd_synth;
+extern const md_command md_cmd_devices;
+extern const md_command md_cmd_emit;
+extern const md_command md_cmd_pull;
 
 #endif

@@ -1,7 +1,5 @@
-// From what a user calls a model to its folder: a path, or a repo id in the local Hugging Face hub cache.
-//
-// Cache layout (huggingface_hub): $CACHE/models--ORG--NAME/{refs/main, snapshots/REVISION/}, where $CACHE is
-// HF_HUB_CACHE, or HF_HOME/hub, or XDG_CACHE_HOME/huggingface/hub, or ~/.cache/huggingface/hub.
+// From what a user calls a model to its folder: a path, or a repo id in the local Hugging Face hub cache
+// (its layout: base/hubdir.h).
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -10,41 +8,10 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/hubdir.h"
 #include "model/snapshot.h"
 
 enum { MAX_PATH_BYTES = 4096, MAX_REF_BYTES = 256 };
-
-// A plain name out of the outside world: no separator, not hidden, nothing above the folder.
-static bool is_plain_name(const char *name, size_t n) {
-    if (n == 0 || name[0] == '.') return false;
-    for (size_t i = 0; i < n; i++)
-        if (!isalnum((unsigned char)name[i]) && !strchr("-_.", name[i])) return false;
-    return true;
-}
-
-static bool is_repo_id(const char *model) {
-    const char *slash = strchr(model, '/');
-    return slash && is_plain_name(model, (size_t)(slash - model)) && is_plain_name(slash + 1, strlen(slash + 1));
-}
-
-static const char *env(const char *name) {
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
-// Appends the folder of the repo: $CACHE/models--ORG--NAME.
-static void append_repo_dir(md_buf *path, const char *repo) {
-    if (env("HF_HUB_CACHE"))
-        md_buf_puts(path, env("HF_HUB_CACHE"));
-    else if (env("HF_HOME"))
-        md_buf_printf(path, "%s/hub", env("HF_HOME"));
-    else if (env("XDG_CACHE_HOME"))
-        md_buf_printf(path, "%s/huggingface/hub", env("XDG_CACHE_HOME"));
-    else
-        md_buf_printf(path, "%s/.cache/huggingface/hub", env("HOME") ? env("HOME") : "");
-    const char *slash = strchr(repo, '/');
-    md_buf_printf(path, "/models--%.*s--%s", (int)(slash - repo), repo, slash + 1);
-}
 
 // The only revision under `snapshots`, for a cache without refs/main; several are the user's to choose from.
 static md_status only_revision(const char *snapshots, const char *repo, char *name, size_t cap, md_error *err) {
@@ -57,7 +24,7 @@ static md_status only_revision(const char *snapshots, const char *repo, char *na
     const struct dirent *entry;
     while ((entry = readdir(folder))) {
         size_t n = strlen(entry->d_name);
-        if (!is_plain_name(entry->d_name, n) || n >= cap) continue;
+        if (!md_hub_plain_name(entry->d_name, n) || n >= cap) continue;
         memcpy(name, entry->d_name, n + 1);
         count++;
     }
@@ -78,7 +45,7 @@ static md_status main_revision(const char *ref, char *name, size_t cap, md_error
     MD_TRY(md_file_read_all(ref, MAX_REF_BYTES, &text, &n, err));
     while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
     md_status status = MD_OK;
-    if (is_plain_name(text, n) && n < cap) {
+    if (md_hub_plain_name(text, n) && n < cap) {
         memcpy(name, text, n);
         name[n] = 0;
     } else {
@@ -94,7 +61,9 @@ static md_status hub_dir(const char *repo, char **dir, md_error *err) {
     md_buf root, path;
     md_buf_init(&root, MAX_PATH_BYTES);
     md_buf_init(&path, MAX_PATH_BYTES);
-    append_repo_dir(&root, repo);
+    md_hub_append_cache(&root);
+    md_buf_putc(&root, '/');
+    md_hub_append_folder(&root, repo);
     md_buf_printf(&path, "%s/refs/main", md_buf_str(&root));
     if (root.failed || path.failed) {
         status = md_fail(err, MD_E_MEMORY, "%s: out of memory, or a cache path over %d bytes", repo, MAX_PATH_BYTES);
@@ -137,7 +106,7 @@ md_status md_model_dir(const char *model, char **dir, md_error *err) {
     }
     if (md_file_exists(model))
         return md_fail(err, MD_E_USAGE, "%s: is a file; expected the folder of an MLX snapshot or a repo id", model);
-    if (!is_repo_id(model))
+    if (!md_hub_is_repo_id(model))
         return md_fail(err, MD_E_NOT_FOUND, "%s: no such folder (and not a repo id like org/name)", model);
     return hub_dir(model, dir, err);
 }

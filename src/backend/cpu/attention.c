@@ -13,7 +13,7 @@
 #include "base/checked.h"
 #include "base/mathx.h"
 
-enum { PARTIAL_HEAD = 16, PREFETCH_KEYS = 4096 };
+enum { PARTIAL_HEAD = 16 };
 
 typedef struct unit {
     const md_cpu_sequence *sequence;
@@ -116,7 +116,6 @@ static void block_scores(md_cpu_engine *e, const unit *u, uint32_t positions, md
                       .chunks = shape->chunks,
                       .chunk_bytes = shape->chunk_bytes,
                       .columns = columns,
-                      .prefetch = PREFETCH_KEYS,
                       .x = x,
                       .sums = bits ? sums : NULL};
         const uint8_t *tile = md_cpu_kv_keys(u->layer, u->block, u->kv_head);

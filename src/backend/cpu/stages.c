@@ -5,7 +5,10 @@
 #include "backend/cpu/cpu.h"
 #include "base/checked.h"
 
-enum { PREFETCH_BYTES = 8192 }; // ahead of the tile being read: docs/SPEED.md
+// Bytes of weights to prefetch ahead when several columns share a tile: the walk is then too slow for the hardware's
+// prefetchers to look far enough. A single column's walk is fast and strictly sequential; there prefetching in software
+// only costs (docs/SPEED.md).
+enum { PREFETCH_BYTES = 2048 };
 
 typedef struct stage_input {
     const uint16_t *rows; // [count][stride] bf16
@@ -62,7 +65,7 @@ static void prepare(md_cpu_engine *e, uint32_t s, const stage_input *in, md_cpu_
                             .chunks = shape->chunks,
                             .chunk_bytes = shape->chunk_bytes,
                             .columns = columns,
-                            .prefetch = b == 0 ? PREFETCH_BYTES : 0,
+                            .prefetch = b == 0 && columns > 1 ? PREFETCH_BYTES : 0,
                             .x = x};
             if (shape->cell != MD_CELL_Q4 && shape->cell != MD_CELL_Q8) continue;
             for (uint32_t before = 0; before < m && !dot->sums; before++)

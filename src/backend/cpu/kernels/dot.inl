@@ -103,6 +103,13 @@ MD_INLINE void dot_chunk(const uint8_t *codes, uint32_t pairs, size_t first, con
     MD_UNROLL for (int n = 0; n < N; n++) sum[n] = v_add(a0[n], a1[n]);
 }
 
+MD_INLINE vf dot_scaled(vf t, const uint8_t *chunk, const int wide, vf sum, float x_sum) {
+    vf scale = wide ? v_load((const float *)(const void *)chunk) : v_widen((const uint16_t *)(const void *)chunk);
+    vf bias = wide ? v_load((const float *)(const void *)(chunk + 64))
+                   : v_widen((const uint16_t *)(const void *)(chunk + 32));
+    return v_fma(bias, v_set1(x_sum), v_fma(scale, sum, t));
+}
+
 MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
                         const md_cell cell, const int wide) {
     const int quantized = cell == MD_CELL_Q4 || cell == MD_CELL_Q8;
@@ -116,15 +123,8 @@ MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t
         uint32_t rest = d->cols - g * d->group, size = quantized || rest > d->group ? d->group : rest;
         dot_chunk(chunk + head, (size + 1) / 2, (size_t)g * d->group / 2, d, c0, stride, N, cell, sum);
         if (quantized) {
-            vf scale =
-                wide ? v_load((const float *)(const void *)chunk) : v_widen((const uint16_t *)(const void *)chunk);
-            vf bias = wide ? v_load((const float *)(const void *)(chunk + 64))
-                           : v_widen((const uint16_t *)(const void *)(chunk + 32));
             const float *x_sum = d->sums + (size_t)g * stride + c0;
-            MD_UNROLL for (int n = 0; n < N; n++) {
-                t[n] = v_fma(scale, sum[n], t[n]);
-                t[n] = v_fma(bias, v_set1(x_sum[n]), t[n]);
-            }
+            MD_UNROLL for (int n = 0; n < N; n++) t[n] = dot_scaled(t[n], chunk, wide, sum[n], x_sum[n]);
         } else {
             MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_add(t[n], sum[n]);
         }
@@ -172,7 +172,8 @@ static void pack_columns(const uint16_t *rows, size_t row_stride, uint32_t colum
     for (uint32_t c = 0; c < columns; c++) {
         const uint16_t *row = rows + c * row_stride;
         for (uint32_t p = 0; p < (cols + 1) / 2; p++) {
-            uint32_t even = row[2 * p], odd = 2 * p + 1 < cols ? row[2 * p + 1] : 0;
+            // the missing element of an odd row is -0: its product with the zero weight changes no sum, not even -0
+            uint32_t even = row[2 * p], odd = 2 * p + 1 < cols ? row[2 * p + 1] : 0x8000;
             if (VEC_ACT == MD_ACT_PAIRS) {
                 ((uint32_t *)x)[(size_t)p * columns + c] = even | odd << 16;
             } else {

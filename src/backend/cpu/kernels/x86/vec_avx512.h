@@ -67,9 +67,13 @@ MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
     return _mm512_permutexvar_epi16(i4 ? _mm512_srli_epi16(w, (unsigned)(4 * i4)) : w, table);
 }
 MD_INLINE vpair v_pair_q8(const uint8_t *p) {
-    __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-    __m512i even = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_and_si512(w, _mm512_set1_epi32(255))));
-    __m512i odd = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_srli_epi32(w, 8)));
+    // vpermb takes byte 2r (or 2r + 1) to lane r and leaves zeros around it
+    const __m512i even_index = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd_index = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    const __mmask64 low = 0x1111111111111111u;
+    __m512i w = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)p));
+    __m512i even = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_maskz_permutexvar_epi8(low, even_index, w)));
+    __m512i odd = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_maskz_permutexvar_epi8(low, odd_index, w)));
     return _mm512_or_si512(_mm512_srli_epi32(even, 16), odd); // integers below 256 have empty lower halves
 }
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) { return _mm512_loadu_si512(p); }
