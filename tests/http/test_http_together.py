@@ -158,8 +158,14 @@ def a_worker_that_stands_still():
     with Server("--deadline", "200", "--threads", "2", "--device", "cpu") as server:
         expected = server.complete(max_tokens=8, temperature=0)["choices"]
         tasks = "/proc/%d/task" % server.process.pid
-        names = {int(t): open("%s/%s/comm" % (tasks, t)).read().strip() for t in os.listdir(tasks)}
-        worker = max(t for t, name in names.items() if not name.startswith("MHD"))  # the threads that load made come last
+        worker = 0  # the engine's threads are the last that are not a connection's
+        for task in os.listdir(tasks):
+            try:
+                with open("%s/%s/comm" % (tasks, task)) as name:
+                    if not name.read().startswith("MHD"):
+                        worker = max(worker, int(task))
+            except OSError:
+                pass  # a connection's thread that ended meanwhile
         stream = server.stream(COMPLETE, {"prompt": "Once", "max_tokens": 3000, "logit_bias": ENDLESS})
         next(stream)
         if libc.ptrace(seize, worker, None, None) != 0:
