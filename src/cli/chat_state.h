@@ -28,6 +28,7 @@ typedef struct md_chat {
     md_opt_count tokens;       // most tokens of an answer
     bool person;               // somebody types at a terminal: hints and figures are shown
     bool show_thinking;
+    bool unread; // stdout takes no more: nothing is left to do
 } md_chat;
 
 // ---- turns (chat_turn.c) ---------------------------------------------------------------------------------------

@@ -64,8 +64,7 @@ static md_status on_text(void *user, bool reasoning, const char *text, size_t n)
         return MD_OK;
     }
     end_thinking(a);
-    if (md_term_stdout() ? !show(stdout, true, text, n) : !md_out_write(text, n))
-        return md_fail(a->err, MD_E_IO, "the answer can't be written to standard output");
+    if (md_term_stdout() ? !show(stdout, true, text, n) : !md_out_write(text, n)) a->chat->unread = true;
     a->last = text[n - 1];
     return MD_OK;
 }
@@ -74,7 +73,7 @@ static bool on_piece(void *user, const md_piece *piece) {
     answer *a = user;
     md_progress_clear(&a->progress);
     a->status = md_reasoning_feed(&a->split, piece->text, piece->size, a->err);
-    return a->status == MD_OK && !md_interrupted();
+    return a->status == MD_OK && !a->chat->unread && !md_interrupted();
 }
 
 static bool on_prefill(void *user, uint32_t done, uint32_t total) {

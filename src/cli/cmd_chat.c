@@ -91,13 +91,12 @@ static md_status converse(md_chat *chat, md_chat_input *input, md_error *err) {
     md_status status = MD_OK;
     bool leave = false;
     md_buf_init(&message.text, MD_INPUT_MAX);
-    while (!leave && !md_terminated()) {
+    while (!leave && !chat->unread && !md_terminated()) {
         md_chat_read got = MD_CHAT_READ_END;
         status = md_chat_input_read(input, &message, &got, err);
         if (status == MD_OK && got == MD_CHAT_READ_END) break;
         if (status == MD_OK && got == MD_CHAT_READ_MESSAGE) status = take(chat, &message, &leave, err);
         if (!chat->person && (status != MD_OK || md_interrupted())) break;
-        if (status == MD_E_IO && !md_out_write("", 0)) break; // nobody reads the answers
         if (status != MD_OK) fprintf(stderr, "%s\n", err->message);
         status = MD_OK;
     }

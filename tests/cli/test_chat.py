@@ -313,6 +313,24 @@ def test_interrupted_pipe(folder):
     check(child.returncode == 1, f"SIGINT ends a pipe: {child.returncode}")
 
 
+def test_unread_pipe(folder):
+    child = subprocess.Popen([PROGRAM, "chat", "-m", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env=ENV)
+    child.stdin.write(b"hi\nho\n")
+    child.stdin.flush()
+    check(child.stdout.read(1) != b"", "an answer begins")
+    child.stdout.close()
+    err = child.stderr.read()  # ends with the program
+    check(child.wait(timeout=LIMIT) == 0 and err == b"", f"a closed pipe ends the chat quietly: {err!r}")
+    child.stdin.close()
+    child.stderr.close()
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([PROGRAM, "chat", *GREEDY], input=b"hi\nho\n", stdout=full, stderr=subprocess.PIPE,
+                                  timeout=LIMIT, env=ENV)
+        check(done.returncode == 1 and b"writing to standard output failed" in done.stderr, f"/dev/full: {done}")
+
+
 # ---- at a terminal ---------------------------------------------------------------------------------------------
 
 
@@ -403,6 +421,7 @@ def main():
         test_thinking(paths[2])
         test_full_context(paths[0])
         test_interrupted_pipe(paths[0])
+        test_unread_pipe(paths[0])
         test_terminal(paths[0])
     print("ok" if not failures else f"{failures} failures")
     return 1 if failures else 0
