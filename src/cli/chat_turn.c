@@ -87,7 +87,7 @@ static bool on_prefill(void *user, uint32_t done, uint32_t total) {
 // The conversation's tokens: *ids for md_free. *opened: the prompt ends inside the model's thinking.
 static md_status encode(const md_chat *chat, bool to_answer, uint32_t **ids, size_t *n, bool *opened, md_error *err) {
     md_chat_prompt prompt;
-    MD_TRY(md_chat_format_render(&chat->format, chat->messages, chat->variables, to_answer, &prompt, err));
+    MD_TRY(md_chat_format_render(&chat->format, chat->messages, NULL, chat->variables, to_answer, &prompt, err));
     *opened = md_reasoning_prompt_opens(prompt.text, prompt.size);
     // The template writes BOS itself where the model wants one.
     md_status status =
