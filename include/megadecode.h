@@ -367,6 +367,18 @@ typedef struct md_synth_options {
 MD_API md_status md_synth_write(const char *config_path, const char *out_dir, const md_synth_options *options,
                                 md_error *err);
 
+// ---------------------------------------------------------------- GPUs ------------------------------------------
+
+// What there is to compute on, as a JSON array: {"device": "cpu"} first, then a member a GPU: {"device": "cuda:0",
+// "name", "sm": "9.0", "sms", "memory", "usable", "why" where it is not}. Without a driver there are no GPUs and the
+// last member is {"device": "cuda", "usable": false, "why"}. *json is malloc'd (md_free).
+MD_API md_status md_devices(char **json, md_error *err);
+
+// The generated CUDA source of a model's kernel for steps of up to `columns` columns (1, 2, 4 or 8; 0 = 1) on an
+// architecture ("sm_90a"; NULL = that). *source is malloc'd (md_free). Needs no GPU. MD_E_UNSUPPORTED names what the
+// kernels don't model.
+MD_API md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, char **source, md_error *err);
+
 #ifdef __cplusplus
 }
 #endif

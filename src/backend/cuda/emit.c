@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/embedded.h"
@@ -152,16 +153,29 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
     md_buf_puts(out, "\n};\n");
 }
 
+// A number that measurements may want to change without a new build.
+static void define_tuned(md_buf *out, const md_cuda_emit_options *options, const char *name, uint32_t value,
+                         const char *comment) {
+    size_t n = strlen(name);
+    for (const char *at = options->tune; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, name, n) == 0 && at[n] == '=') value = (uint32_t)strtoul(at + n + 1, NULL, 10);
+    define(out, name, value, comment);
+}
+
 static void emit_target(md_buf *out, const md_cuda_target *target, const md_cuda_emit_options *options) {
     md_buf_printf(out, "\n// the target, %s\n", target->arch);
     define(out, "COLUMNS", options->columns, "widest step");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring, "bulk copies into shared memory");
-    define(out, "SEGMENT_BYTES", 8192, "of one bulk copy");
-    define(out, "WINDOW_LAYERS", 4, "segments in flight inside the layers: more delay the handoffs");
-    define(out, "WINDOW_HEAD", 12, "and in the head, which has none");
-    define(out, "CACHED_BLOCKS", 5, "a warp's activations stay in registers up to this many blocks");
+    define_tuned(out, options, "SEGMENT_BYTES", 16384, "of one bulk copy; a power of two");
+    define_tuned(out, options, "WINDOW_LAYERS", 2, "segments in flight inside the layers: more delay the handoffs");
+    define_tuned(out, options, "WINDOW_HEAD", 6, "and in the head, which has none");
+    define_tuned(out, options, "RELEASE_LANES", 1,
+                 "of a warp that give a segment back; 32 for tools that don't follow __syncwarp");
+    define_tuned(out, options, "EXACT_CODES", 1,
+                 "codes are multiplied as they are, not with an offset that leaves later");
     define(out, "INJECT", options->inject, NULL);
+    define(out, "PROFILE", options->profile, NULL);
     md_buf_puts(out, "#define INFINITY __int_as_float(0x7f800000)\n");
 }
 

@@ -39,7 +39,8 @@ static void close_engine(md_engine *base) {
         if (engine->stream) cu->cuStreamSynchronize(engine->stream);
         CUdeviceptr *memory[] = {&engine->arena,        &engine->runs,         &engine->aux,      &engine->embed,
                                  &engine->embed_scales, &engine->embed_biases, &engine->exchange, &engine->records,
-                                 &engine->logits,       &engine->report,       &engine->stats,    &engine->partials};
+                                 &engine->logits,       &engine->report,       &engine->stats,    &engine->partials,
+                                 &engine->profile};
         for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) md_cuda_free(engine, memory[i]);
         if (engine->logits_host) cu->cuMemFreeHost(engine->logits_host);
         if (engine->mailbox) cu->cuMemFreeHost(engine->mailbox);
@@ -90,7 +91,10 @@ static md_status open_width(md_cuda_engine *engine, const md_cuda_target *target
     md_cubin cubin = {0};
     md_status status;
     md_buf_init(&source, MAX_SOURCE);
-    const md_cuda_emit_options options = {.columns = width->columns, .inject = engine->inject};
+    const md_cuda_emit_options options = {.columns = width->columns,
+                                          .inject = engine->inject,
+                                          .profile = engine->profile_on,
+                                          .tune = getenv("MEGADECODE_CUDA_TUNE")};
     MD_TRY_GOTO(md_cuda_emit(engine->shape, target, &options, &source, err));
     MD_TRY_GOTO(md_cuda_compile_cached(md_buf_str(&source), target->arch, &cubin, err));
     MD_TRY_GOTO(MD_CU(engine, cuModuleLoadData(&width->module, cubin.bytes), "loading the compiled kernel"));
@@ -137,6 +141,11 @@ static md_status open_buffers(md_cuda_engine *engine, md_error *err) {
     MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->exchange, 0, exchange, engine->stream), "clearing"));
     MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->records, 0, records, engine->stream), "clearing"));
     MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->report, 0, 4 * MD_CUDA_REPORT_WORDS, engine->stream), "clearing"));
+    if (engine->profile_on) {
+        uint64_t marks = 4ull * MD_CUDA_MARKS * engine->groups * engine->base.plan->stage_count;
+        MD_TRY(md_cuda_alloc(engine, marks, "marks", &engine->profile, err));
+        MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->profile, 0, marks, engine->stream), "clearing"));
+    }
     void *pinned;
     MD_TRY(MD_CU(engine, cuMemHostAlloc(&pinned, logits, 0), "pinned memory for logits"));
     engine->logits_host = pinned;
@@ -157,6 +166,7 @@ md_status md_cuda_open(const md_plan *plan, bool resident, const md_engine_optio
     engine->deadline_us = (options->deadline_ms ? options->deadline_ms : DEFAULT_DEADLINE_MS) * 1000;
     engine->epoch = plan->stage_count;
     engine->inject = getenv("MEGADECODE_CUDA_INJECT") != NULL;
+    engine->profile_on = getenv("MEGADECODE_CUDA_PROFILE") != NULL;
     MD_TRY_GOTO(open_device(engine, options->device_index, err));
     engine->groups = options->groups ? options->groups : (uint32_t)engine->device.sms;
     if (engine->groups > MD_MAX_WORKERS) {

@@ -8,6 +8,7 @@
 #include "backend/cuda/params.h"
 #include "backend/cuda/shape.h"
 
+enum { MD_CUDA_MARKS = 8 };     // of a stage, when profiling
 enum { MD_CUDA_THREADS = 544 }; // of a CTA: 16 consumer warps and the producer
 
 typedef struct md_cuda_width { // the kernel for steps of up to `columns` columns
@@ -39,7 +40,8 @@ typedef struct md_cuda_engine {
     CUdeviceptr mailbox_at; // the same, as the device sees it
     uint32_t caches_opened;
     uint32_t delay_seed, drop_worker, drop_stage; // fault injection of tests, 0 = none; see md_cuda_inject
-    bool inject;
+    bool inject, profile_on;
+    CUdeviceptr profile; // of the last step, with profile_on: u32 [stages][groups][MD_CUDA_MARKS]
 } md_cuda_engine;
 
 static inline md_cuda_engine *md_cuda_of(md_engine *engine) { return (md_cuda_engine *)engine; }

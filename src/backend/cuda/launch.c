@@ -43,6 +43,7 @@ void md_cuda_params_fill(md_cuda_engine *engine, md_cuda_params *params) {
                                .records = engine->records,
                                .logits = engine->logits,
                                .report = engine->report,
+                               .profile = engine->profile,
                                .groups = engine->groups,
                                .tokens = 1,
                                .blocks = engine->blocks,

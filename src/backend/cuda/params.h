@@ -24,7 +24,7 @@ typedef struct md_cuda_run {
 typedef struct md_cuda_params {
     uint64_t arena, runs, aux, embed, embed_scales, embed_biases;
     uint64_t exchange, stats, partials, records;
-    uint64_t logits, report, mailbox;
+    uint64_t logits, report, mailbox, profile;
     uint32_t groups, columns, stage_begin, stage_end;
     uint32_t tokens, epoch, blocks, next, deadline_us, stop_count;
     uint32_t stop[MD_CUDA_MAX_STOPS];
@@ -34,7 +34,7 @@ typedef struct md_cuda_params {
 
 _Static_assert(sizeof(md_cuda_col) == 24 && sizeof(md_cuda_kv_layer) == 48 && sizeof(md_cuda_run) == 16,
                "as in kernels/base.cuh");
-_Static_assert(sizeof(md_cuda_params) == 13 * 8 + 14 * 4 + MD_CUDA_MAX_STOPS * 4 + MD_CUDA_PARAM_COLUMNS * 24,
+_Static_assert(sizeof(md_cuda_params) == 14 * 8 + 14 * 4 + MD_CUDA_MAX_STOPS * 4 + MD_CUDA_PARAM_COLUMNS * 24,
                "as in kernels/base.cuh");
 
 #endif

@@ -26,6 +26,7 @@ struct md_params {
     u64 logits;  // bf16 [MAX_COLUMNS][VOCAB]
     u64 report;  // u32[8] {aborted, worker, stage, expected, seen, column, 0, 0}
     u64 mailbox; // pinned host memory: u32 {count, cancel}, then the tokens
+    u64 profile; // u32 [STAGES][groups][MARKS], 0 = none
     u32 groups, columns, stage_begin, stage_end;
     u32 tokens;      // steps of this launch (only column 0 then)
     u32 epoch;       // tag of the launch's first stage, minus 1
@@ -44,12 +45,25 @@ struct md_params {
 static __device__ __forceinline__ float bf_lo(u32 pair) { return __uint_as_float(pair << 16); }
 static __device__ __forceinline__ float bf_hi(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 static __device__ __forceinline__ float bf_to(u32 half) { return __uint_as_float(half << 16); }
-// Nearest, ties to even; the values here are finite.
-static __device__ __forceinline__ u32 bf_bits(float x) {
-    u32 u = __float_as_uint(x);
-    return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+// Nearest, ties to even: two values to a pair {lo, hi}.
+static __device__ __forceinline__ u32 bf_pair(float lo, float hi) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(hi), "f"(lo));
+    return pair;
 }
+static __device__ __forceinline__ u32 bf_bits(float x) { return bf_pair(x, 0.0f); }
 static __device__ __forceinline__ float bf(float x) { return bf_to(bf_bits(x)); }
+// 1 / x within 1 ulp, 1 / sqrt(x) within 2: what follows rounds to bf16.
+static __device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+static __device__ __forceinline__ float reciprocal_root(float x) {
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 // src/base/mathx.h, md_expf: the same operations.
 static __device__ __forceinline__ float exp_own(float x) {
@@ -71,7 +85,7 @@ static __device__ __forceinline__ float exp_own(float x) {
 }
 
 // src/base/mathx.c, md_sincosf: the same operations, in double.
-static __device__ __noinline__ void sincos_own(float angle, float *sine, float *cosine) {
+static __device__ __forceinline__ void sincos_own(float angle, float *sine, float *cosine) {
     double x = (double)angle;
     double k = rint(x * 0.63661977236758134308);
     double r = ((x - k * 0x1.921fb544p+0) - k * 0x1.0b4611a6p-34) - k * 0x1.3198a2e037073p-69;
@@ -129,6 +143,12 @@ static __device__ __forceinline__ bool consumers_any(bool failed) {
 
 static __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
+// 16 bytes from global to shared memory without a register between; wait, then a barrier before others read.
+static __device__ __forceinline__ void copy16_async(void *to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+static __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // 16 bytes read or written as one: the data is its own flag, so relaxed order is enough; gpu scope, because CTAs of one
 // grid talk.
 static __device__ __forceinline__ uint4 load_entry(const uint4 *p) {
@@ -171,9 +191,14 @@ static __device__ __forceinline__ void mma(float (&d)[4], u32 a0, u32 a1, u32 a2
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-// (nibbles & 0x000f000f) | magic, one instruction.
+// Two nibbles (bits 0..3 and 16..19) as bf16: (w & 0x000f000f) | magic is offset + step * nibble, exactly; the offset is
+// taken off at once (exact, too: one more instruction for two weights) where EXACT_CODES says so, and otherwise later,
+// with the sum of the activations.
 static __device__ __forceinline__ u32 nibbles(u32 w, u32 magic) {
     u32 r;
     asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;" : "=r"(r) : "r"(w), "r"(magic));
+#if EXACT_CODES
+    asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(r) : "r"(0x3f803f80u), "r"(magic ^ 0x80008000u));
+#endif
     return r;
 }

@@ -16,35 +16,44 @@ struct md_ctx { // what every thread carries
     u32 stage; // for reports
 };
 
+// Where a CTA's time goes: its first thread notes its clock at points of a stage (sources generated with PROFILE 1).
+#define MARKS 8
+#if PROFILE
+#define MARK(i)                                                                                                        \
+    if (threadIdx.x == 0 && ctx.p->profile)                                                                            \
+    ((u32 *)ctx.p->profile)[((u64)ctx.stage * ctx.p->groups + ctx.cta) * MARKS + (i)] = clock()
+#else
+#define MARK(i)
+#endif
+
 #define TAG(ctx, s) ((ctx).tag0 + (u32)(s) + 1u)
 
 #define REPORT_WAIT_ENTRY 1
 
-// The first to fail writes the report; everyone who waits sees the abort word and leaves.
-static __device__ __noinline__ bool wait_expired(const md_params *p, u32 cta, u32 stage, u32 expected, u32 seen, u64 start) {
-    u32 *report = (u32 *)p->report;
+// Called now and then while something is not there; `start` is 0 at first. The first whose deadline passes writes the
+// report; everyone who waits sees the abort word. True: leave.
+static __device__ __forceinline__ bool wait_over(const md_ctx &ctx, u32 expected, u32 seen, u64 &start) {
+    u32 *report = (u32 *)ctx.p->report;
+    u64 now = now_ns();
     if (load_relaxed(report)) return true;
-    if (now_ns() - start < p->deadline_us * 1000ull) return false;
+    if (!start) start = now;
+    if (now - start < ctx.p->deadline_us * 1000ull) return false;
     if (atomicCAS(report, 0u, 1u) == 0u) {
-        report[1] = cta, report[2] = stage, report[3] = expected, report[4] = seen;
+        report[1] = ctx.cta, report[2] = ctx.stage, report[3] = expected, report[4] = seen;
         __threadfence_system();
     }
     return true;
 }
 
-// Entry `at`, once it carries `tag`. `first` is what an earlier load of it returned.
-static __device__ __forceinline__ uint4 wait_entry_from(md_ctx &ctx, const uint4 *at, u32 tag, uint4 first) {
-    if (first.w == tag) return first;
+// Entry `at`, once it carries `tag`. `entry` is what an earlier load of it returned.
+static __device__ __forceinline__ uint4 wait_entry_from(md_ctx &ctx, const uint4 *at, u32 tag, uint4 entry) {
     u64 start = 0;
-    for (u32 tries = 1; !ctx.failed; tries++) {
-        first = load_entry(at);
-        if (first.w == tag) break;
-        if ((tries & 255u) == 0) {
-            if (!start) start = now_ns();
-            if (wait_expired(ctx.p, ctx.cta, ctx.stage, tag, first.w, start)) ctx.failed = true;
-        }
+#pragma unroll 1
+    for (u32 tries = 1; entry.w != tag && !ctx.failed; tries++) {
+        if ((tries & 255u) == 0) ctx.failed = wait_over(ctx, tag, entry.w, start);
+        entry = load_entry(at);
     }
-    return first;
+    return entry;
 }
 static __device__ __forceinline__ uint4 wait_entry(md_ctx &ctx, const uint4 *at, u32 tag) {
     return wait_entry_from(ctx, at, tag, load_entry(at));

@@ -3,8 +3,20 @@
 //
 // One CTA an SM: CONSUMER_WARPS warps compute, one thread of the last warp streams the weights.
 
+// With one column: nothing to score where the layer's cache is bf16, nothing to merge where there is one block.
+static __device__ __forceinline__ bool stage_is_empty(const md_ctx &ctx, u32 s) {
+    u32 layer = (s - S_LAYERS) / S_A_LAYER, kind = (s - S_LAYERS) % S_A_LAYER;
+    if (s == S_EMBED || s == S_HEAD) return false;
+    if (kind == S_SCORES) return !layer_cache(ctx.p, 0, layer).bits;
+    return kind == S_MERGE && ctx.p->col[0].position + ctx.step < ATTN_ROWS;
+}
+
 template <int NC> static __device__ __forceinline__ bool run_stage(md_ctx &ctx, md_stream &stream, u32 s, md_best *best) {
     ctx.stage = s;
+    // Read again in every stage, so that what follows from it isn't computed once and kept in registers for the whole token.
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(ctx.tid));
+    ctx.warp = ctx.tid / 32, ctx.lane = ctx.tid % 32;
+    MARK(0);
 #if INJECT
     if (ctx.p->delay_seed) { // a pseudo-random delay of up to 8 us in every stage of every CTA
         u32 h = (ctx.p->delay_seed + s * 0x9e3779b9u) ^ (ctx.cta + ctx.step * 977u) * 0x85ebca6bu;
@@ -13,19 +25,22 @@ template <int NC> static __device__ __forceinline__ bool run_stage(md_ctx &ctx, 
     }
 #endif
     if (s == S_EMBED) return stage_embed(ctx, TAG(ctx, s));
-    if (s == S_HEAD) return stage_matrix<NC, KIND_HEAD, NB_X, SPLIT_HEAD>(ctx, stream, s, 0, best);
-    u32 layer = (s - S_LAYERS) / S_A_LAYER, qkv = s - (s - S_LAYERS) % S_A_LAYER;
+    u32 layer = (s - S_LAYERS) / S_A_LAYER, qkv = s - (s - S_LAYERS) % S_A_LAYER, which;
     // Attention, merge and matrix stages use one work area: where its use changes, nobody may still be in the old one.
-    if (s - qkv >= S_SCORES && s - qkv <= S_OUT) consumers_sync();
-    switch (s - qkv) {
-    case S_QKV: return stage_matrix<NC, KIND_QKV, NB_X, SPLIT_QKV>(ctx, stream, s, layer, best);
-    case S_SCORES: return stage_scores(ctx, layer, TAG(ctx, qkv), TAG(ctx, s));
-    case S_ATTN: return stage_attn(ctx, layer, TAG(ctx, qkv), TAG(ctx, qkv + S_SCORES), TAG(ctx, s));
+    if (s != S_HEAD && s - qkv >= S_SCORES && s - qkv <= S_OUT) consumers_sync();
+    switch (s == S_HEAD ? S_A_LAYER : s - qkv) {
+    case S_SCORES:
+    case S_ATTN:
+        return stage_attention(ctx, layer, s - qkv == S_SCORES, TAG(ctx, qkv), TAG(ctx, qkv + S_SCORES), TAG(ctx, s),
+                               TAG(ctx, qkv + S_MERGE));
     case S_MERGE: return stage_merge(ctx, TAG(ctx, qkv + S_ATTN), TAG(ctx, s));
-    case S_OUT: return stage_matrix<NC, KIND_OUT, NB_ATTN, SPLIT_OUT>(ctx, stream, s, layer, best);
-    case S_GATE_UP: return stage_matrix<NC, KIND_GATE_UP, NB_X, SPLIT_GATE_UP>(ctx, stream, s, layer, best);
-    default: return stage_matrix<NC, KIND_DOWN, NB_F, SPLIT_DOWN>(ctx, stream, s, layer, best);
+    case S_QKV: which = KIND_QKV; break;
+    case S_OUT: which = KIND_OUT; break;
+    case S_GATE_UP: which = KIND_GATE_UP; break;
+    case S_DOWN: which = KIND_DOWN; break;
+    default: which = KIND_HEAD, layer = 0;
     }
+    return stage_matrix<NC>(ctx, stream, s, which, layer, best);
 }
 
 template <int NC> static __device__ __forceinline__ void consume(const md_params &p, md_stream &stream) {
@@ -33,6 +48,8 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
     ctx.p = &p, ctx.cta = blockIdx.x, ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
     ctx.failed = false, ctx.stage = 0;
     for (u32 s = ctx.tid; s < STAGES; s += CONSUMERS) SH_RUNS[s] = ((const md_run *)p.runs)[(u64)s * p.groups + ctx.cta];
+    if (NC == 1)
+        for (u32 i = ctx.tid; i < LAYERS * 3; i += CONSUMERS) ((uint4 *)SH_CACHES)[i] = __ldg((const uint4 *)p.col[0].kv + i);
     if (ctx.tid < (NC == 1 ? 1 : p.columns)) SH_TOKENS[ctx.tid] = p.col[ctx.tid].token;
     stream.position = 0;
     for (ctx.step = 0; ctx.step < p.tokens; ctx.step++) {
@@ -45,8 +62,11 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         }
         consumers_sync();
         md_best best = {-INFINITY, ~0u};
-        for (u32 s = p.stage_begin; s < p.stage_end; s++)
+#pragma unroll 1
+        for (u32 s = p.stage_begin; s < p.stage_end; s++) {
+            if (NC == 1 && stage_is_empty(ctx, s)) continue;
             if (run_stage<NC>(ctx, stream, s, &best)) return;
+        }
         if (NC == 1 && p.stage_end == STAGES && p.stage_begin < STAGES) {
             consumers_sync();
             record_put(ctx, best, TAG(ctx, S_HEAD));
@@ -73,7 +93,7 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     stream.have = stream.released = 0, stream.failed = false;
 #if HAS_RING
     if (threadIdx.x == 0) {
-        for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(&SH_FULL[i], 1), mbar_init(&SH_EMPTY[i], CONSUMER_WARPS);
+        for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(&SH_FULL[i], 1), mbar_init(&SH_EMPTY[i], CONSUMER_WARPS * RELEASE_LANES);
         *SH_STOP = 0;
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }

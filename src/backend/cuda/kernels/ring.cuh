@@ -55,16 +55,25 @@ static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u3
     __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
     for (; s.released < end; s.released++) {
         stream_land(s, s.released + 1, deadline_us);
-        if (lane == 0) mbar_arrive(&SH_EMPTY[s.released % RING_SEGMENTS]);
+        if (lane < RELEASE_LANES) mbar_arrive(&SH_EMPTY[s.released % RING_SEGMENTS]);
     }
 }
 static __device__ __forceinline__ u32 stream_wrap(u32 unit) { return unit % RING_UNITS; }
-static __device__ __forceinline__ const u8 *stream_at(const md_stream &, u32 wrapped, u32 units) {
+static __device__ __forceinline__ u32 stream_next(u32 wrapped, u32 units) {
     u32 at = wrapped + units;
-    return SH_RING + (at >= RING_UNITS ? at - RING_UNITS : at) * UNIT;
+    return at >= RING_UNITS ? at - RING_UNITS : at;
 }
+// A block's bytes; they follow each other even where the block crosses the ring's end (RING_OVERFLOW).
+static __device__ __forceinline__ const u8 *stream_at(const md_stream &, u32 wrapped) { return SH_RING + wrapped * UNIT; }
 static __device__ __forceinline__ u32 stream_token_end(u32 unit) {
     return (unit + SEGMENT_UNITS - 1) / SEGMENT_UNITS * SEGMENT_UNITS;
+}
+
+static __device__ __forceinline__ void bulk_copy(void *to, const void *from, u32 bytes, u64 *full, u64 policy) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
+                 : "memory");
 }
 
 // The producer thread: `bytes` from `source`, once a token.
@@ -83,12 +92,12 @@ static __device__ void stream_produce(const u8 *source, u32 bytes, u32 head_at, 
                     if (*SH_STOP) goto drain;
             }
             u32 n = bytes - at < SEGMENT_BYTES ? bytes - at : SEGMENT_BYTES;
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&SH_FULL[slot])), "r"(n)
+            u32 again = slot ? 0 : n < RING_OVERFLOW ? n : RING_OVERFLOW; // the ring's beginning, once more behind its end
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&SH_FULL[slot])),
+                         "r"(n + again)
                          : "memory");
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-                         "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(SH_RING + slot * SEGMENT_BYTES)),
-                         "l"(source + at), "r"(n), "r"(shared_address(&SH_FULL[slot])), "l"(policy)
-                         : "memory");
+            bulk_copy(SH_RING + slot * SEGMENT_BYTES, source + at, n, &SH_FULL[slot], policy);
+            if (again) bulk_copy(SH_RING + RING_SEGMENTS * SEGMENT_BYTES, source + at, again, &SH_FULL[slot], policy);
         }
     }
 drain: // shared memory must not be left while copies into it are under way
@@ -99,7 +108,6 @@ drain: // shared memory must not be left while copies into it are under way
 static __device__ __forceinline__ void stream_need(md_stream &, u32, u32) {}
 static __device__ __forceinline__ void stream_release(md_stream &, u32, u32, u32) {}
 static __device__ __forceinline__ u32 stream_wrap(u32 unit) { return unit; }
-static __device__ __forceinline__ const u8 *stream_at(const md_stream &s, u32 unit, u32 units) {
-    return s.base + (u64)(unit + units) * UNIT;
-}
+static __device__ __forceinline__ u32 stream_next(u32 unit, u32 units) { return unit + units; }
+static __device__ __forceinline__ const u8 *stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }
 #endif

@@ -24,21 +24,48 @@ typedef unsigned long long u64;
 #define Q_STRIDE (HEAD_DIM + 4)
 #define S_STRIDE (ATTN_ROWS + 1)
 #define K_STRIDE (HEAD_DIM * 2 + 16) // bytes of a cached row in shared memory
-#define MERGE_PARTS 8
+#define MERGE_PARTS 8 // of a CTA, which take every eighth block each
+#define MERGE_FEW 16  // up to this many blocks of a head are merged from shared memory
 
 static __host__ __device__ constexpr u32 align128(u32 n) { return (n + 127) / 128 * 128; }
 static __host__ __device__ constexpr u32 larger(u32 a, u32 b) { return a > b ? a : b; }
+
+// How a matrix's blocks are stored (src/plan/tile_mma.h): a cell, whether scales are fp32, and the sets of scales a block
+// has (0, 1 or 2).
+#define CELL_Q4 0
+#define CELL_Q8 1
+#define CELL_BF16 2
+#define CELL_F16 3
+#define CELL_F32 4
+static __host__ __device__ constexpr u32 planes_of(u32 cell) {
+    return cell == CELL_Q8 || cell == CELL_F16 ? 2 : cell == CELL_F32 ? 3 : 1;
+}
+static __host__ __device__ constexpr u32 code_units(u32 cell) { return planes_of(cell) * (cell <= CELL_Q8 ? 32 : 128); }
+static __host__ __device__ constexpr u32 block_units(u32 cell, u32 wide, u32 sets) {
+    return code_units(cell) + sets * (wide ? 8 : 4);
+}
+static __host__ __device__ constexpr u32 largest_block() {
+    u32 most = 0;
+#define FORMAT_MOST(id, cell, wide, sets) most = larger(most, block_units(cell, wide, sets));
+    FORMATS(FORMAT_MOST)
+#undef FORMAT_MOST
+    return most;
+}
+#define RING_OVERFLOW align128(largest_block() * UNIT) // the ring's first bytes lie once more behind its end
 
 struct md_map { // bytes from the start of shared memory
     static constexpr u32 runs = 0;
     static constexpr u32 rope = runs + align128(STAGES * 16);
     static constexpr u32 tokens = rope + align128(COLUMNS * HEAD_DIM * 4);
-    static constexpr u32 work = tokens + 128;
+    static constexpr u32 caches = tokens + 128;
+    static constexpr u32 work = caches + (COLUMNS == 1 ? align128(LAYERS * 48) : 0);
     // matrix stages
     static constexpr u32 xs = work;
     static constexpr u32 red = xs + align128(COLUMNS * XSTRIDE * 2);
     static constexpr u32 parts = red + align128(RED_FLOATS * 4);
-    static constexpr u32 matvec_end = parts + align128(COLUMNS * CONSUMER_WARPS * 4);
+    static constexpr u32 xsums = parts + align128(COLUMNS * CONSUMER_WARPS * 4);
+    static constexpr u32 norm = xsums + align128(BLOCKS_MAX * SETS_MAX * COLUMNS * 4);
+    static constexpr u32 matvec_end = norm + align128(T_X * 16 * 4);
     // attention
     static constexpr u32 k = work;
     static constexpr u32 v = k + align128(ATTN_ROWS * K_STRIDE);
@@ -52,14 +79,15 @@ struct md_map { // bytes from the start of shared memory
     // merge, and the choice of the next token
     static constexpr u32 weights = work;
     static constexpr u32 sums = weights + align128(ATTN_BLOCKS * 4);
-    static constexpr u32 reduce = sums + align128(MERGE_PARTS * 3 * PARTIAL_ENTRIES * 4);
+    static constexpr u32 reduce = sums + align128((MERGE_FEW > MERGE_PARTS ? MERGE_FEW : MERGE_PARTS) * 3 * PARTIAL_ENTRIES * 4);
     static constexpr u32 merge_end = reduce + align128(CONSUMER_WARPS * 32);
     static constexpr u32 work_end = larger(matvec_end, larger(attn_end, merge_end));
 #if HAS_RING
-    static constexpr u32 segments = (SHARED_BYTES - work_end - 256) / (SEGMENT_BYTES + 16);
+    static constexpr u32 room = (SHARED_BYTES - work_end - RING_OVERFLOW - 256) / (SEGMENT_BYTES + 16);
+    static constexpr u32 segments = room >= 32 ? 32 : room >= 16 ? 16 : room >= 8 ? 8 : room >= 4 ? 4 : 2; // masks, not divisions
     static constexpr u32 bars = work_end; // full[segments], empty[segments], the stop word
     static constexpr u32 ring = bars + align128(segments * 16 + 4);
-    static constexpr u32 end = ring + segments * SEGMENT_BYTES;
+    static constexpr u32 end = ring + segments * SEGMENT_BYTES + RING_OVERFLOW;
 #else
     static constexpr u32 end = work_end;
 #endif
@@ -69,12 +97,16 @@ extern __shared__ __align__(128) u8 shared[];
 
 // The areas, by type. What the ring's and the tables' hold for the whole launch, the others within one stage.
 struct md_run;
+struct md_kv_layer;
 #define SH_RUNS ((md_run *)(shared + md_map::runs))   // this CTA's run of each stage, [STAGES]
 #define SH_ROPE ((float2 *)(shared + md_map::rope))   // [COLUMNS][HEAD_DIM / 2] {cos, sin} of this step's positions
 #define SH_TOKENS ((u32 *)(shared + md_map::tokens))  // [COLUMNS] this step's
+#define SH_CACHES ((md_kv_layer *)(shared + md_map::caches)) // [LAYERS] of the only column, where COLUMNS is 1
 #define SH_XS ((u16 *)(shared + md_map::xs))          // [COLUMNS][XSTRIDE] bf16 input of a matrix stage
 #define SH_RED ((float *)(shared + md_map::red))      // [tiles of a round][split][16][COLUMNS] partial sums
 #define SH_PARTS ((float *)(shared + md_map::parts))  // [COLUMNS][CONSUMER_WARPS] partial sums of squares
+#define SH_XSUMS ((float *)(shared + md_map::xsums)) // [BLOCKS_MAX][SETS_MAX][COLUMNS] sums of the input's groups
+#define SH_NORM ((float *)(shared + md_map::norm)) // [T_X * 16] the norm's weights
 #define SH_K (shared + md_map::k)                     // [ATTN_ROWS][K_STRIDE] rows as the cache stores them
 #define SH_V (shared + md_map::v)
 #define SH_K_SCALES ((u32 *)(shared + md_map::k_scales)) // [ATTN_ROWS][HEAD_DIM / 32] {scale, bias}
@@ -84,7 +116,7 @@ struct md_run;
 #define SH_OUT ((float *)(shared + md_map::out))       // [REP][3 * PARTIAL_ENTRIES]
 #define SH_ROW ((float *)(shared + md_map::row))       // [2][HEAD_DIM] the token's own key and value
 #define SH_WEIGHTS ((float *)(shared + md_map::weights)) // [ATTN_BLOCKS]
-#define SH_SUMS ((float *)(shared + md_map::sums))       // [MERGE_PARTS][3 * PARTIAL_ENTRIES]
+#define SH_SUMS ((float *)(shared + md_map::sums))       // [MERGE_FEW, MERGE_PARTS][3 * PARTIAL_ENTRIES]
 #define SH_REDUCE ((float *)(shared + md_map::reduce))   // [2 * CONSUMER_WARPS]
 #if HAS_RING
 #define SH_RING (shared + md_map::ring)
@@ -95,5 +127,5 @@ struct md_run;
 #if HAS_RING
 #define RING_SEGMENTS (md_map::segments)
 #define RING_UNITS (RING_SEGMENTS * SEGMENT_UNITS)
-static_assert(md_map::segments >= 4, "no room for the ring");
+static_assert(md_map::room >= 2, "no room for the ring");
 #endif

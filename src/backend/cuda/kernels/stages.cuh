@@ -28,7 +28,7 @@ static __device__ __forceinline__ float embedding(const md_params *p, u32 token,
 #endif
 }
 
-static __device__ __noinline__ bool stage_embed(md_ctx &ctx, u32 tag) {
+static __device__ __forceinline__ bool stage_embed(md_ctx ctx, u32 tag) {
     const md_params *p = ctx.p;
     u32 r = ctx.lane & 15, n = T_X * p->columns;
     for (u32 base = ctx.cta * CONSUMER_WARPS * 2 + ctx.warp * 2; base < n; base += p->groups * CONSUMER_WARPS * 2) {
@@ -41,6 +41,7 @@ static __device__ __noinline__ bool stage_embed(md_ctx &ctx, u32 tag) {
 
 // ---- matrix stages --------------------------------------------------------------------------------------------------
 
+#define SPLIT_LOG2(split) (split == 16 ? 4 : split == 8 ? 3 : split == 4 ? 2 : split == 2 ? 1 : 0)
 #define KIND_QKV 0
 #define KIND_OUT 1
 #define KIND_GATE_UP 2
@@ -68,7 +69,6 @@ template <int NC>
 static __device__ __forceinline__ void end_qkv(md_ctx &ctx, u32 layer, float y, u32 tile, u32 c, bool valid, u32 tag) {
     u32 r = ctx.lane & 15, mat = tile < T_Q ? MAT_Q : tile < T_Q + T_K ? MAT_K : MAT_V;
     u32 local = tile - (mat == MAT_Q ? 0 : mat == MAT_K ? T_Q : T_Q + T_K);
-    y = bf(y);
     if (valid) y = biased(ctx.p, y, layer, mat, local, r);
     float other = __shfl_xor_sync(~0u, y, 8);
     if (mat != MAT_V) {
@@ -83,100 +83,108 @@ static __device__ __forceinline__ void end_qkv(md_ctx &ctx, u32 layer, float y, 
 
 static __device__ __forceinline__ float swiglu(float g, float u) {
     float e = bf(exp_own(fabsf(g)));
-    float y = 1.0f / (1.0f + e);
+    float y = reciprocal(1.0f + e);
     float sig = bf(g < 0 ? y : 1.0f - y);
     return bf(bf(g * sig) * u);
 }
 
-// One matrix stage of a CTA. KIND says which; NB = blocks of K; SPLIT = warps that share a tile.
-template <int NC, int KIND, u32 NB, u32 SPLIT>
-static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stream, u32 stage, u32 layer, md_best *best) {
+static __constant__ md_kind KINDS[] = {
+    {NB_X, SPLIT_QKV, SPLIT_LOG2(SPLIT_QKV), VECTOR_XB, T_X, AUX_ATTN_NORM, T_X * 16},
+    {NB_ATTN, SPLIT_OUT, SPLIT_LOG2(SPLIT_OUT), VECTOR_ATTN, T_ATTN, ~0u, 0},
+    {NB_X, SPLIT_GATE_UP, SPLIT_LOG2(SPLIT_GATE_UP), VECTOR_XA, T_X, AUX_FFN_NORM, T_X * 16},
+    {NB_F, SPLIT_DOWN, SPLIT_LOG2(SPLIT_DOWN), VECTOR_ACT, T_F, ~0u, 0},
+    {NB_X, SPLIT_HEAD, SPLIT_LOG2(SPLIT_HEAD), VECTOR_XB, T_X, AUX_FINAL_NORM, 0},
+};
+
+static __constant__ u8 FIRST_MAT[] = {MAT_Q, MAT_OUT, MAT_GATE, MAT_DOWN, 0}; // by kind
+
+// A matrix stage of a CTA. One body for all kinds, so that a layer's code stays in the instruction cache: a token walks
+// it over a hundred times, and a copy a kind costs several times what literals would save (docs/SPEED.md).
+template <int NC>
+static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stream, u32 stage, u32 which, u32 layer, md_best *best) {
     const md_params *p = ctx.p;
-    constexpr u32 tiles_in = KIND == KIND_OUT ? T_ATTN : KIND == KIND_DOWN ? T_F : T_X;
-    constexpr u32 input = KIND == KIND_OUT      ? VECTOR_ATTN
-                          : KIND == KIND_GATE_UP ? VECTOR_XA
-                          : KIND == KIND_DOWN    ? VECTOR_ACT
-                                                 : VECTOR_XB;
-    constexpr u32 a_item = KIND == KIND_GATE_UP ? 2 : 1;
-    constexpr u32 fit = RED_FLOATS / (SPLIT * 16 * NC) / a_item * a_item; // tiles a round
-    const u32 columns = NC == 1 ? 1 : p->columns;
     const u32 first = SH_RUNS[stage].first, count = SH_RUNS[stage].count, tag = TAG(ctx, stage);
     if (count == 0) return false;
-    const u32 r = ctx.lane & 15, half = ctx.lane >> 4;
+    const md_kind &kind = KINDS[which];
+    const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4;
+    const u32 pair = which == KIND_GATE_UP ? 1 : 0;                                 // an item is 1 << pair tiles
+    const u32 fit = (RED_FLOATS / (16 * NC) >> kind.split_log2) & ~1u;              // tiles a round
+    const bool adds = which == KIND_OUT || which == KIND_DOWN;                      // rows are added to the residual
+    const u32 old_vector = which == KIND_OUT ? VECTOR_XB : VECTOR_XA;               // it lies here
+    const u32 old_tag = tag - (which == KIND_OUT ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // since this stage
 
-    // The residual that a row is added to, asked for long before it is needed.
-    constexpr u32 old_vector = KIND == KIND_OUT ? VECTOR_XB : VECTOR_XA;
-    const u32 old_tag = KIND == KIND_OUT ? TAG(ctx, stage) - (S_OUT - S_QKV) - 1 : TAG(ctx, stage) - (S_DOWN - S_OUT);
-    uint4 old = make_uint4(0, 0, 0, 0);
-    if (KIND == KIND_OUT || KIND == KIND_DOWN) {
+    uint4 old = make_uint4(0, 0, 0, 0); // asked for long before it is needed
+    if (adds) {
         u32 q = ctx.warp * 2 + half, tile = first + q / columns;
         if (q < count * columns) old = load_entry(entry_of(p, old_vector, T_X, q % columns, tile, r / 6));
     }
+    const float *norm = kind.norm == ~0u ? nullptr : PARAM_AUX(p, kind.norm + layer * kind.norm_stride);
+    if (load_vector<NC>(ctx, kind.input, kind.tiles_in, kind.blocks, tag - 1, norm)) return true;
+    MARK(2);
 
-    const float *norm = KIND == KIND_QKV       ? PARAM_AUX(p, AUX_ATTN_NORM + layer * T_X * 16)
-                        : KIND == KIND_GATE_UP ? PARAM_AUX(p, AUX_FFN_NORM + layer * T_X * 16)
-                        : KIND == KIND_HEAD    ? PARAM_AUX(p, AUX_FINAL_NORM)
-                                               : nullptr;
-    if (load_vector<NC>(ctx, input, tiles_in, NB, tag - 1, norm)) return true;
+    const u32 k = ctx.warp & (kind.split - 1), first_block = k * kind.blocks >> kind.split_log2;
+    const u32 own = ((k + 1) * kind.blocks >> kind.split_log2) - first_block;
+    MARK(3);
 
-    constexpr u32 blocks = (NB + SPLIT - 1) / SPLIT;
-    constexpr bool cached = blocks <= CACHED_BLOCKS;
-    md_acts x[cached ? blocks : 1];
-    const u32 k = ctx.warp % SPLIT, first_block = k * NB / SPLIT, own = (k + 1) * NB / SPLIT - first_block;
-    if (cached)
-#pragma unroll
-        for (u32 i = 0; i < blocks; i++)
-            if (i < own) acts_load(x[i], first_block + i, ctx.lane, columns);
+    // Formats of the stage's tiles: before edge[0], before edge[1], after; gate and up by turns.
+    const bool qkv = which == KIND_QKV;
+    const u32 edge[2] = {qkv ? T_Q : ~0u, T_Q + T_K};
+    u32 formats[3];
+    formats[0] = which == KIND_HEAD ? HEAD_FORMAT : LAYER_FORMAT[layer * MATS + FIRST_MAT[which]];
+    formats[1] = LAYER_FORMAT[layer * MATS + (qkv ? MAT_K : MAT_UP)], formats[2] = LAYER_FORMAT[layer * MATS + MAT_V];
 
     u32 unit = stream.position;
-    for (u32 done = 0; done < count * a_item; done += fit) {
-        u32 n = min(fit, count * a_item - done);
+#pragma unroll 1
+    for (u32 done = 0; done < count << pair; done += fit) {
+        u32 n = min(fit, (count << pair) - done);
         auto format_of = [&](u32 i) -> u32 {
-            if (KIND == KIND_HEAD) return HEAD_FORMAT;
-            u32 tile = first + done + i;
-            u32 mat = KIND == KIND_QKV       ? (tile < T_Q ? MAT_Q : tile < T_Q + T_K ? MAT_K : MAT_V)
-                      : KIND == KIND_OUT     ? MAT_OUT
-                      : KIND == KIND_GATE_UP ? (i & 1 ? MAT_UP : MAT_GATE)
-                                             : MAT_DOWN;
-            return LAYER_FORMAT[layer * MATS + mat];
+            if (which == KIND_GATE_UP) return i & 1 ? formats[1] : formats[0];
+            return first + done + i < edge[0] ? formats[0] : first + done + i < edge[1] ? formats[1] : formats[2];
         };
-        unit = tiles_mma<NC, NB, SPLIT>(ctx, stream, x, unit, n, columns, format_of);
+        unit = tiles_mma<NC>(ctx, stream, kind, first_block, own, unit, n, columns, format_of);
         ctx.failed |= stream.failed;
+        MARK(4);
         if (consumers_any(ctx.failed)) return true;
-        u32 outputs = n / a_item * columns; // tiles of output values, half a warp each
+        MARK(5);
+        u32 outputs = (n >> pair) * columns; // tiles of output values, half a warp each
+#pragma unroll 1
         for (u32 base = ctx.warp * 2; base < outputs; base += CONSUMER_WARPS * 2) {
-            u32 q = base + half, t = q / columns, c = q % columns, tile = first + done / a_item + t;
+            u32 q = base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns, tile = first + (done >> pair) + t;
             bool valid = q < outputs;
             if (!valid) t = c = 0;
-            float y = row_sum<NC, SPLIT>(t * a_item, r, c);
-            if (KIND == KIND_QKV) {
+            float y = bf(row_sum<NC>(kind.split, t << pair, r, c));
+            if (which == KIND_QKV) {
                 end_qkv<NC>(ctx, layer, y, tile, c, valid, tag);
-            } else if (KIND == KIND_GATE_UP) {
-                float u = bf(row_sum<NC, SPLIT>(t * 2 + 1, r, c));
-                y = bf(y);
-                if (valid) y = biased(p, y, layer, MAT_GATE, tile, r), u = biased(p, u, layer, MAT_UP, tile, r);
-                put_tile(ctx, entry_of(p, VECTOR_ACT, T_F, c, tile, 0), bf_bits(swiglu(y, u)), valid, tag);
-            } else if (KIND == KIND_HEAD) {
+            } else if (which == KIND_HEAD) {
                 u32 row = tile * 16 + r;
                 if (valid && row < VOCAB) {
-                    u32 bits = bf_bits(y);
-                    if (p->col[c].logits) ((u16 *)p->logits)[(u64)c * VOCAB + row] = (u16)bits;
-                    if (NC == 1) best_take(*best, bf_to(bits), row);
+                    if (p->col[c].logits) ((u16 *)p->logits)[(u64)c * VOCAB + row] = (u16)bf_bits(y);
+                    if (NC == 1) best_take(*best, y, row);
                 }
             } else {
-                y = bf(y);
-                if (valid) {
-                    y = biased(p, y, layer, KIND == KIND_OUT ? MAT_OUT : MAT_DOWN, tile, r);
-                    const uint4 *at = entry_of(p, old_vector, T_X, c, tile, r / 6);
-                    old = done == 0 && base < CONSUMER_WARPS * 2 ? wait_entry_from(ctx, at, old_tag, old) : wait_entry(ctx, at, old_tag);
-                    y = bf(entry_value(old, r) + y);
+                uint4 *to;
+                if (which == KIND_GATE_UP) {
+                    float u = bf(row_sum<NC>(kind.split, t * 2 + 1, r, c));
+                    if (valid) y = biased(p, y, layer, MAT_GATE, tile, r), u = biased(p, u, layer, MAT_UP, tile, r);
+                    y = swiglu(y, u);
+                    to = entry_of(p, VECTOR_ACT, T_F, c, tile, 0);
+                } else {
+                    if (valid) {
+                        y = biased(p, y, layer, which == KIND_OUT ? MAT_OUT : MAT_DOWN, tile, r);
+                        const uint4 *at = entry_of(p, old_vector, T_X, c, tile, r / 6);
+                        if (done || base >= CONSUMER_WARPS * 2) old = load_entry(at);
+                        old = wait_entry_from(ctx, at, old_tag, old);
+                        y = bf(entry_value(old, r) + y);
+                    }
+                    to = entry_of(p, which == KIND_OUT ? VECTOR_XA : VECTOR_XB, T_X, c, tile, 0);
                 }
-                put_tile(ctx, entry_of(p, KIND == KIND_OUT ? VECTOR_XA : VECTOR_XB, T_X, c, tile, 0), bf_bits(y), valid, tag);
+                put_tile(ctx, to, bf_bits(y), valid, tag);
             }
         }
-        if (done + fit < count * a_item) consumers_sync(); // the sums are about to be overwritten
+        if (done + fit < count << pair) consumers_sync(); // the sums are about to be overwritten
     }
     stream.position = unit;
+    MARK(6);
     return false;
 }
 
@@ -189,7 +197,7 @@ static __device__ __forceinline__ uint4 *record_of(const md_ctx &ctx, u32 cta) {
     return (uint4 *)ctx.p->records + (ctx.tag0 / STAGES & 1) * ctx.p->groups + cta;
 }
 
-static __device__ __noinline__ void record_put(md_ctx &ctx, md_best best, u32 tag) {
+static __device__ __forceinline__ void record_put(md_ctx ctx, md_best best, u32 tag) {
 #pragma unroll
     for (int d = 16; d; d >>= 1) {
         float value = __shfl_xor_sync(~0u, best.value, d);
@@ -206,7 +214,7 @@ static __device__ __noinline__ void record_put(md_ctx &ctx, md_best best, u32 ta
 }
 
 // The next token to *token; whether the launch ends here to *stop. True when someone failed.
-static __device__ __noinline__ bool next_token(md_ctx &ctx, u32 tag, u32 *token, bool *stop) {
+static __device__ __forceinline__ bool next_token(md_ctx ctx, u32 tag, u32 *token, bool *stop) {
     const md_params *p = ctx.p;
     md_best best = {-INFINITY, ~0u};
     u32 cancel = 0;

@@ -1,0 +1,179 @@
+// The emitter and its compiler, without a GPU: the source of three models compiles for every architecture family (where
+// NVRTC is present), no register of the layers' code goes to memory, and the cache of machine code survives damage.
+#include "md_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/cuda/compile.h"
+#include "backend/cuda/dl.h"
+#include "backend/cuda/emit.h"
+#include "model_maker.h"
+
+enum { MAX_SPILL_BYTES = 256 }; // of one kernel: what the regions outside the loops may keep in memory
+
+static bool have_nvrtc(void) {
+    const md_nvrtc *nvrtc;
+    md_error err;
+    if (md_nvrtc_get(&nvrtc, &err) == MD_OK) return true;
+    print_message("skipped: %s\n", err.message);
+    return false;
+}
+
+static char *source_of(const char *model, const char *arch, uint32_t columns) {
+    md_error err = {0};
+    char *source;
+    if (md_emit_cuda(model, arch, columns, &source, &err) != MD_OK) fail_msg("%s: %s", model, err.message);
+    return source;
+}
+
+// Bytes spilled by md_step, from the assembler's words.
+static unsigned spilled(const char *log) {
+    const char *at = strstr(log, "Function properties for md_step");
+    unsigned frame, stores = ~0u;
+    if (at && (at = strstr(at, " bytes stack frame"))) {
+        while (at[-1] >= '0' && at[-1] <= '9') at--;
+        if (sscanf(at, "%u bytes stack frame, %u bytes spill stores", &frame, &stores) != 2) stores = ~0u;
+    }
+    return stores;
+}
+
+static void compiles(const char *model, const char *arch, uint32_t columns) {
+    md_error err = {0};
+    md_cubin cubin;
+    char *source = source_of(model, arch, columns);
+    if (md_cuda_compile(source, arch, &cubin, &err) != MD_OK) fail_msg("%s, %s: %s", model, arch, err.message);
+    assert_true(cubin.size > 1000);
+    assert_non_null(cubin.log);
+    print_message("%s, %s, %u columns: %zu bytes, %u bytes spilled\n", model, arch, columns, cubin.size,
+                  spilled(cubin.log));
+    assert_true(spilled(cubin.log) <= MAX_SPILL_BYTES);
+    md_cubin_free(&cubin);
+    md_free(source);
+}
+
+static void the_shipped_model(void **state) {
+    (void)state;
+    if (!have_nvrtc()) skip();
+    static const char *const archs[] = {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) compiles("models/fairytales", archs[i], 1);
+    compiles("models/fairytales", "sm_90a", 8);
+}
+
+// Odd in everything: groups of 32 in a row that ends inside a block, 3 bits, f16 scales, biases, a head of its own
+// type.
+static void an_odd_model(void **state) {
+    (void)state;
+    if (!have_nvrtc()) skip();
+    mm_shape shape = MM_SHAPE;
+    shape.hidden = 96, shape.ffn = 160, shape.head_dim = 48, shape.vocab = 333, shape.bits = 3, shape.group = 32;
+    shape.quant = "\"lm_head\": false";
+    shape.extra =
+        "\"attention_bias\": true, \"mlp_bias\": true, \"_synth\": {\"scales\": \"F16\", \"weights\": \"F16\"}";
+    char *dir = mm_make(&shape, 1);
+    compiles(dir, "sm_90a", 1);
+    mm_remove(dir);
+}
+
+static void a_full_size_model(void **state) {
+    (void)state;
+    if (!have_nvrtc()) skip();
+    mm_shape shape = MM_SHAPE; // MiniCPM5-1B's widths; two layers and a small vocabulary change no code
+    shape.hidden = 1536, shape.ffn = 4608, shape.q_heads = 16, shape.head_dim = 128, shape.vocab = 4096;
+    shape.quant = "\"model.layers.0.mlp.up_proj\": {\"bits\": 8, \"group_size\": 64}";
+    char *dir = mm_make(&shape, 1);
+    compiles(dir, "sm_90a", 1);
+    mm_remove(dir);
+}
+
+static void source_names_the_model(void **state) {
+    (void)state;
+    char *source = source_of("models/fairytales", "sm_90a", 1);
+    assert_non_null(strstr(source, "#define HIDDEN 256u"));
+    assert_non_null(strstr(source, "#define LAYERS 6u"));
+    assert_non_null(strstr(source, "#define STAGES 44u"));
+    assert_non_null(strstr(source, "#define HAS_RING 1u"));
+    md_free(source);
+    source = source_of("models/fairytales", "sm_89", 1);
+    assert_non_null(strstr(source, "#define HAS_RING 0u"));
+    md_free(source);
+}
+
+static void unknown_targets_are_refused(void **state) {
+    (void)state;
+    md_error err = {0};
+    char *source;
+    assert_int_equal(md_emit_cuda("models/fairytales", "sm_75", 1, &source, &err), MD_E_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "sm_75"));
+    assert_int_equal(md_emit_cuda("models/fairytales", NULL, 3, &source, &err), MD_E_USAGE);
+    mm_shape shape = MM_SHAPE;
+    shape.head_dim = 24, shape.group = 32;
+    char *dir = mm_make(&shape, 1);
+    assert_int_equal(md_emit_cuda(dir, NULL, 1, &source, &err), MD_E_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "head_dim"));
+    mm_remove(dir);
+}
+
+static void a_spoiled_cache_is_rebuilt(void **state) {
+    (void)state;
+    if (!have_nvrtc()) skip();
+    static const char source[] = "extern \"C\" __global__ void nothing() {}";
+    char *base = mm_temp_dir(), command[1200], path[1024] = "";
+    setenv("XDG_CACHE_HOME", base, 1);
+    md_error err = {0};
+    md_cubin first, second;
+    assert_int_equal(md_cuda_compile_cached(source, "sm_90a", &first, &err), MD_OK);
+    assert_int_equal(first.cached, 0);
+    assert_int_equal(md_cuda_compile_cached(source, "sm_90a", &second, &err), MD_OK);
+    assert_int_equal(second.cached, 1);
+    assert_int_equal(second.size, first.size);
+    assert_memory_equal(second.bytes, first.bytes, first.size);
+    md_cubin_free(&second);
+    snprintf(command, sizeof command, "ls %s/megadecode/cuda/*.cubin", base);
+    FILE *list = popen(command, "r");
+    assert_non_null(fgets(path, sizeof path, list));
+    pclose(list);
+    path[strcspn(path, "\n")] = 0;
+    FILE *file = fopen(path, "r+b");
+    fseek(file, 100, SEEK_SET);
+    fputs("spoiled", file);
+    fclose(file);
+    assert_int_equal(md_cuda_compile_cached(source, "sm_90a", &second, &err), MD_OK);
+    assert_int_equal(second.cached, 0);
+    md_cubin_free(&second);
+    assert_int_equal(md_cuda_compile_cached(source, "sm_90a", &second, &err), MD_OK);
+    assert_int_equal(second.cached, 1);
+    md_cubin_free(&second);
+    md_cubin_free(&first);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/megadecode/cuda", base);
+    rmdir(path);
+    snprintf(path, sizeof path, "%s/megadecode", base);
+    rmdir(path);
+    mm_remove(base);
+}
+
+static void compiler_errors_are_told(void **state) {
+    (void)state;
+    if (!have_nvrtc()) skip();
+    md_error err = {0};
+    md_cubin cubin;
+    assert_int_equal(md_cuda_compile("int x = ;", "sm_90a", &cubin, &err), MD_E_INTERNAL);
+    assert_non_null(strstr(err.message, "expected"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(source_names_the_model),
+        cmocka_unit_test(unknown_targets_are_refused),
+        cmocka_unit_test(a_spoiled_cache_is_rebuilt),
+        cmocka_unit_test(compiler_errors_are_told),
+        cmocka_unit_test(an_odd_model),
+        cmocka_unit_test(a_full_size_model),
+        cmocka_unit_test(the_shipped_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
