@@ -15,7 +15,7 @@ build: ## build the program and the library in $(BUILD)
 	@ninja -C $(BUILD) --quiet megadecode-cli
 
 demo: build ## let the shipped model tell a fairy tale with the resident kernel
-	$(BUILD)/megadecode run -p "Once upon a time" -n 200 --temp 0.7 --seed 7 -v
+	$(BUILD)/megadecode run -p "Once upon a time" -n 200 --temp 0.7 --seed 7 --echo -v
 
 test: ## build and run every test (gcc and clang, sanitizers, linters)
 	@tools/install-deps test
