@@ -3,11 +3,11 @@ BUILD ?= build
 MODEL ?= models/fairytales
 CMAKE_FLAGS ?=
 
-.PHONY: help build demo test bench format lint asan tsan portable clean
+.PHONY: help build demo test bench format lint asan tsan check-models portable clean
 .DEFAULT_GOAL := build
 
 help: ## this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 build: ## build the program and the library in $(BUILD)
 	@tools/install-deps build
@@ -15,7 +15,7 @@ build: ## build the program and the library in $(BUILD)
 	@ninja -C $(BUILD) --quiet megadecode-cli
 
 demo: build ## let the shipped model tell a fairy tale with the resident kernel
-	$(BUILD)/megadecode run -p "Once upon a time" -n 200 --temp 0.7 --seed 7 -v
+	$(BUILD)/megadecode run -p "Once upon a time" -n 200 --temp 0.7 --seed 7 --echo -v
 
 test: ## build and run every test (gcc and clang, sanitizers, linters)
 	@tools/install-deps test
@@ -35,6 +35,10 @@ asan: ## the tests under AddressSanitizer and UBSan
 
 tsan: ## the tests that use threads under ThreadSanitizer
 	@tools/test tsan
+
+check-models: ## explore every state of the models of the waits (spin)
+	@tools/install-deps models
+	@tools/check-models
 
 portable: ## a folder dist/ with the program and the libraries it needs
 	@tools/make-portable

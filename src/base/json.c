@@ -10,7 +10,8 @@ md_status md_json_parse(const char *bytes, size_t n, bool allow_nul, const char 
     size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | (allow_nul ? JSON_ALLOW_NUL : 0u);
     *out = json_loadb(bytes, n, flags, &at);
     if (!*out) {
-        if (json_error_code(&at) == json_error_out_of_memory)
+        // Where an allocation fails, jansson returns without a text more often than with this code.
+        if (json_error_code(&at) == json_error_out_of_memory || at.text[0] == 0)
             return md_fail(err, MD_E_MEMORY, "%s: out of memory while reading JSON", what);
         return md_fail(err, MD_E_FORMAT, "%s: not valid JSON: %s (line %d, column %d)", what, at.text, at.line,
                        at.column);

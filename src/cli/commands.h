@@ -6,6 +6,7 @@
 #include "cli/option.h"
 
 extern const md_command md_cmd_run;
+extern const md_command md_cmd_chat;
 extern const md_command md_cmd_inspect;
 extern const md_command md_cmd_tokenize;
 extern const md_command md_cmd_verify;

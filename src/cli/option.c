@@ -105,16 +105,54 @@ static bool store(const md_option *o, void *where, const char *text) {
     return false;
 }
 
+static void expected_text(const md_option *o, char *out, size_t size) {
+    if (o->type == MD_OPT_LIST)
+        snprintf(out, size, "it at most %d times", MD_OPT_LIST_MAX);
+    else
+        range_text(o, out, size);
+}
+
 static int store_or_fail(const md_command *command, const flat *options, size_t i, char *args, const char *text) {
     const md_option *o = options->option[i];
     char expected[96], found[160];
     if (store(o, args + options->offset[i], text)) return MD_EXIT_DONE;
-    if (o->type == MD_OPT_LIST)
-        snprintf(expected, sizeof expected, "it at most %d times", MD_OPT_LIST_MAX);
-    else
-        range_text(o, expected, sizeof expected);
+    expected_text(o, expected, sizeof expected);
     snprintf(found, sizeof found, "--%s: found \"%.60s\"", o->name, text);
     return fail(command, NULL, "%s, expected %s", found, expected);
+}
+
+static size_t value_size(md_opt_type type) {
+    switch (type) {
+    case MD_OPT_FLAG: return sizeof(bool);
+    case MD_OPT_TEXT: return sizeof(const char *);
+    case MD_OPT_LIST: return sizeof(md_opt_list);
+    case MD_OPT_COUNT: return sizeof(md_opt_count);
+    case MD_OPT_NUMBER: return sizeof(md_opt_number);
+    }
+    return 0;
+}
+
+md_status md_option_set(const md_option *options, size_t count, void *base, const char *name, const char *value,
+                        md_error *err) {
+    union {
+        bool flag;
+        const char *text;
+        md_opt_list list;
+        md_opt_count count;
+        md_opt_number number;
+    } changed;
+    char expected[96];
+    size_t i = 0;
+    while (i < count && strcmp(options[i].name, name) != 0) i++;
+    if (i == count) return md_fail(err, MD_E_USAGE, "found \"%.60s\", which is none of the names", name);
+    void *where = (char *)base + options[i].offset;
+    memcpy(&changed, where, value_size(options[i].type));
+    if (!store(&options[i], &changed, value)) {
+        expected_text(&options[i], expected, sizeof expected);
+        return md_fail(err, MD_E_USAGE, "%s: found \"%.60s\", expected %s", name, value, expected);
+    }
+    memcpy(where, &changed, value_size(options[i].type));
+    return MD_OK;
 }
 
 // ---- guesses ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 typedef struct md_opt_count { // MD_OPT_COUNT
     bool given;
     uint64_t value;
@@ -75,6 +77,12 @@ const char *md_command_guess(const char *name);
 // Parses argv[1..) of a command (argv[0] is its name) into `args` (command->args_size bytes) and runs it, or prints its
 // help. A mistake is said on stderr with a hint: MD_EXIT_USAGE.
 int md_command_main(const md_command *command, int argc, char **argv);
+
+// Sets one option of a table by its long name, as the command line would: `base` is the group's struct. An option that
+// takes a list gets `value` (borrowed) added. MD_E_USAGE: no such option, or a value that is not of its type or range
+// (*base is then as before).
+md_status md_option_set(const md_option *options, size_t count, void *base, const char *name, const char *value,
+                        md_error *err);
 
 void md_command_help(const md_command *command); // on stdout
 void md_program_help(void *stream);              // a FILE *

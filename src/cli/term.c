@@ -9,11 +9,13 @@
 
 #include "base/clock.h"
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, terminated;
 
 static void on_signal(int number) {
-    (void)number;
-    interrupted = 1;
+    if (number == SIGTERM)
+        terminated = 1;
+    else
+        interrupted = 1;
 }
 
 void md_signals_install(void) {
@@ -28,7 +30,15 @@ void md_signals_install(void) {
     sigaction(SIGPIPE, &ignore, NULL);
 }
 
-bool md_interrupted(void) { return interrupted != 0; }
+void md_signals_interactive(void) {
+    struct sigaction stop = {.sa_handler = on_signal};
+    sigemptyset(&stop.sa_mask);
+    sigaction(SIGINT, &stop, NULL);
+}
+
+bool md_interrupted(void) { return interrupted || terminated; }
+void md_interrupt_clear(void) { interrupted = 0; }
+bool md_terminated(void) { return terminated != 0; }
 
 bool md_term_stderr(void) { return isatty(STDERR_FILENO); }
 bool md_term_stdout(void) { return isatty(STDOUT_FILENO); }

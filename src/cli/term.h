@@ -10,6 +10,12 @@
 void md_signals_install(void);
 bool md_interrupted(void);
 
+// For programs that go on after Ctrl-C: from here on Ctrl-C only sets the flag, however often, and md_interrupt_clear
+// takes it back. SIGTERM's flag stays, and md_terminated tells it apart.
+void md_signals_interactive(void);
+void md_interrupt_clear(void);
+bool md_terminated(void);
+
 bool md_term_stderr(void);   // stderr is a terminal
 bool md_term_stdout(void);   // stdout is a terminal
 bool md_term_colour(int fd); // that descriptor is a terminal that takes colours (NO_COLOR unset, TERM not dumb)

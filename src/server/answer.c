@@ -47,6 +47,7 @@ static void answer_whole(md_request *r, md_job *job, const md_answer_writer *wri
     md_buf_init(&none, 0);
     md_job_end end = {0};
     md_error err;
+    md_fail(&err, MD_E_MEMORY, "answer: out of memory"); // what a failure without a text of its own is
     md_status status = writer->begin(self, &none, &err);
     md_take take = MD_TAKE_NOTHING;
     while (status == MD_OK && take != MD_TAKE_DONE && take != MD_TAKE_CANCELLED) {

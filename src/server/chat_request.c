@@ -66,7 +66,7 @@ static md_status read_tools(const json_t *body, const md_served *served, json_t 
     if (given) MD_TRY(md_chat_tools_check(given, &checked, err));
     bool may_call;
     md_status status = read_tool_choice(body, checked != NULL, &may_call, err);
-    if (status == MD_OK && may_call && !md_chat_template_mentions(served->chat_template, "tools"))
+    if (status == MD_OK && may_call && !md_chat_template_mentions(served->format.chat_template, "tools"))
         status = md_fail(err, MD_E_UNSUPPORTED, "tools: this model's chat template knows no tools");
     if (status != MD_OK || !may_call) {
         json_decref(checked);
@@ -78,33 +78,25 @@ static md_status read_tools(const json_t *body, const md_served *served, json_t 
 
 md_status md_chat_request_render(const json_t *body, const md_served *served, json_t **tools, md_chat_prompt *out,
                                  md_error *err) {
-    json_t *messages = NULL, *used = NULL, *variables = NULL;
+    json_t *used = NULL, *variables = NULL;
     bool add = true;
     md_status status;
     *out = (md_chat_prompt){0};
     if (tools) *tools = NULL;
-    if (!served->chat_template)
+    if (!served->format.chat_template)
         return md_fail(err, MD_E_UNSUPPORTED,
                        "messages: this model has no chat template; use /v1/completions, or start "
                        "the server with --chat-template-file");
     const json_t *given = md_field(body, "messages");
     if (!given) return md_fail(err, MD_E_USAGE, "messages: found nothing, expected an array of messages");
-    bool developer = md_chat_template_mentions(served->chat_template, "developer");
-    MD_TRY_GOTO(md_chat_messages_check(given, developer, &messages, err));
     MD_TRY_GOTO(read_tools(body, served, &used, err));
     MD_TRY_GOTO(read_variables(body, &variables, err));
     MD_TRY_GOTO(md_field_bool(body, "add_generation_prompt", &add, err));
-    md_chat_render render = {.messages = messages,
-                             .tools = used,
-                             .variables = variables,
-                             .tokens = served->template_tokens,
-                             .add_generation_prompt = add};
-    status = md_chat_template_render(served->chat_template, &render, out, err);
+    status = md_chat_format_render(&served->format, given, used, variables, add, out, err);
     if (status == MD_E_CONTEXT) // the conversation's fault, and no matter of the model's context
         status = md_fail(err, MD_E_USAGE, "messages: rendering them takes too much work or memory");
     if (status == MD_OK && tools) *tools = json_incref(used);
 fail:
-    json_decref(messages);
     json_decref(used);
     json_decref(variables);
     return status;

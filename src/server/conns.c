@@ -22,7 +22,8 @@ enum {
 struct md_conn {
     md_conns *conns;
     bool used;
-    int fd; // a duplicate of the connection's, so that its number can't come to mean another connection
+    bool kept; // it has had a request already
+    int fd;    // a duplicate of the connection's, so that its number can't come to mean another connection
     md_conn_phase phase;
     uint64_t since_ms, deadline_ms; // of the phase; deadline 0: none
     md_job *job;
@@ -41,9 +42,10 @@ struct md_conns {
 // ---- the watch -------------------------------------------------------------------------------------------------
 
 static void drop(md_conn *conn) {
-    // Said before the close, where a client that is still sending its request may read it.
+    // Said before the close, where a client that is still sending its first request may read it. A connection that is
+    // kept open between requests is just closed.
     static const char late[] = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    if (conn->phase == MD_CONN_HEAD || conn->phase == MD_CONN_BODY)
+    if (conn->phase == MD_CONN_BODY || (conn->phase == MD_CONN_HEAD && !conn->kept))
         (void)!send(conn->fd, late, sizeof late - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(conn->fd, SHUT_RDWR); // its own thread sees the end and cleans up
     conn->deadline_ms = 0;
@@ -118,6 +120,7 @@ void md_conns_stop(md_conns *conns) {
 
 static void set_phase(md_conn *conn, md_conn_phase phase) {
     static const uint64_t allowed_ms[] = {HEAD_MS, BODY_MS, 0, WRITE_MS};
+    if (phase != MD_CONN_HEAD) conn->kept = true;
     conn->phase = phase;
     conn->since_ms = md_now_ms();
     conn->deadline_ms = allowed_ms[phase] ? conn->since_ms + allowed_ms[phase] : 0;

@@ -59,5 +59,5 @@ void md_handle_props(md_request *request, const md_served *served) {
                             "engine", info->engine, "backend", info->backend, "device", info->device, "context",
                             (json_int_t)served->context, "parallel", (json_int_t)request->app->options->parallel,
                             "queue", (json_int_t)request->app->options->queue, "sampling", sampling, "chat_template",
-                            served->template_source));
+                            served->format.source));
 }

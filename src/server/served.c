@@ -4,10 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/file.h"
 #include "base/log.h"
-
-enum { TEMPLATE_FILE_MAX = 1 << 20 };
 
 typedef struct loading {
     _Atomic(double) *fraction;
@@ -21,46 +18,16 @@ static bool on_progress(void *user, double fraction) {
     return !atomic_load_explicit(l->give_up, memory_order_relaxed);
 }
 
-// The text of the chat template: *out malloc'd; NULL where there is none.
-static md_status read_template(const md_served *served, const char *path, char **out, size_t *size, md_error *err) {
-    *out = NULL;
-    *size = 0;
-    if (path) return md_file_read_all(path, TEMPLATE_FILE_MAX, out, size, err);
-    const char *text = md_tokenizer_chat_template(served->tokenizer, NULL, size);
-    if (!text) return MD_OK;
-    *out = malloc(*size + 1);
-    if (!*out) return md_fail(err, MD_E_MEMORY, "chat template: out of memory");
-    memcpy(*out, text, *size);
-    (*out)[*size] = '\0';
-    return MD_OK;
-}
-
-static md_status load_template(md_served *served, const char *path, md_error *err) {
-    static const struct {
-        md_token_role role;
-        const char *name;
-    } roles[] = {{MD_TOKEN_BOS, "bos_token"},
-                 {MD_TOKEN_EOS, "eos_token"},
-                 {MD_TOKEN_PAD, "pad_token"},
-                 {MD_TOKEN_UNK, "unk_token"}};
-    size_t size;
-    MD_TRY(read_template(served, path, &served->template_source, &size, err));
-    served->template_tokens = json_object();
-    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
-        const char *text = md_tokenizer_role_text(served->tokenizer, roles[i].role);
-        if (text) json_object_set_new(served->template_tokens, roles[i].name, json_string(text));
-    }
-    if (!served->template_source) return MD_OK;
-    const char *name = path ? path : "chat_template";
+static md_status load_format(md_served *served, const char *path, md_error *err) {
     md_error problem = {0};
-    md_status status = md_chat_template_compile(served->template_source, size, name, &served->chat_template, &problem);
+    md_status status = md_chat_format_open(&served->format, served->tokenizer, path, &problem);
     if (status != MD_OK && path) return md_fail(err, status, "%s", problem.message);
     if (status != MD_OK) { // completions work without it
         md_log(MD_LOG_WARN, "no chat: %s", problem.message);
         return MD_OK;
     }
-    served->toolcall_style = md_toolcall_style_of(served->chat_template);
-    served->thinks = md_chat_template_mentions(served->chat_template, "<think>");
+    served->toolcall_style = md_toolcall_style_of(served->format.chat_template);
+    served->thinks = md_chat_template_mentions(served->format.chat_template, "<think>");
     return MD_OK;
 }
 
@@ -100,7 +67,7 @@ md_status md_served_open(const md_server_options *options, _Atomic(double) *frac
         status = md_fail(err, MD_E_MEMORY, "model: out of memory");
         goto fail;
     }
-    MD_TRY_GOTO(load_template(served, options->chat_template_file, err));
+    MD_TRY_GOTO(load_format(served, options->chat_template_file, err));
     MD_TRY_GOTO(md_token_order_init(&served->order, served->tokenizer, served->info.vocab, err));
     *out = served;
     return MD_OK;
@@ -112,9 +79,7 @@ fail:
 void md_served_close(md_served *served) {
     if (!served) return;
     md_token_order_free(&served->order);
-    md_chat_template_free(served->chat_template);
-    free(served->template_source);
-    json_decref(served->template_tokens);
+    md_chat_format_close(&served->format);
     free(served->id);
     md_model_close(served->model);
     free(served);

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/status.h"
-#include "chat/template.h"
+#include "chat/format.h"
 #include "chat/toolcall.h"
 #include "server/server.h"
 #include "server/token_order.h"
@@ -20,9 +20,7 @@ typedef struct md_served {
     uint32_t context;              // positions of a request
     md_session_options session_options;
     md_sampling defaults;
-    md_chat_template *chat_template; // owned; NULL: none
-    char *template_source;           // owned
-    json_t *template_tokens;         // owned: bos_token, eos_token, ...
+    md_chat_format format; // owned; empty: there is no chat
     md_toolcall_style toolcall_style;
     bool thinks; // its template knows "<think>"
     md_token_order order;

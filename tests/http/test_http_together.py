@@ -1,5 +1,7 @@
 """Many requests at a time (row S7): the same answers as alone, places freed, a bounded queue, an orderly end."""
+import ctypes
 import json
+import os
 import signal
 import time
 
@@ -148,6 +150,41 @@ def a_request_takes_too_long():
         assert server.complete(max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
+def a_worker_that_stands_still():
+    """A thread of the engine is stopped from outside while it computes: the step's waits run out, the request gets 500,
+    and once the thread goes on, so does the server."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    seize, interrupt, detach, wall = 0x4206, 0x4207, 17, 0x40000000
+    with Server("--deadline", "200", "--threads", "2", "--device", "cpu") as server:
+        expected = server.complete(max_tokens=8, temperature=0)["choices"]
+        tasks = "/proc/%d/task" % server.process.pid
+        worker = 0  # the engine's threads are the last that are not a connection's
+        for task in os.listdir(tasks):
+            try:
+                with open("%s/%s/comm" % (tasks, task)) as name:
+                    if not name.read().startswith("MHD"):
+                        worker = max(worker, int(task))
+            except OSError:
+                pass  # a connection's thread that ended meanwhile
+        stream = server.stream(COMPLETE, {"prompt": "Once", "max_tokens": 3000, "logit_bias": ENDLESS})
+        next(stream)
+        if libc.ptrace(seize, worker, None, None) != 0:
+            print("SKIPPED: this system lets no process stop a thread of its child")
+            stream.close()
+            return
+        assert libc.ptrace(interrupt, worker, None, None) == 0
+        libc.waitpid(worker, None, wall)
+        try:
+            last = list(stream)[-1]
+            assert last["error"]["code"] == "timeout" and last["error"]["type"] == "server_error", last
+            assert server.get("/health").status == 200
+        finally:
+            libc.ptrace(detach, worker, None, None)
+        time.sleep(0.5)
+        assert server.complete(max_tokens=8, temperature=0)["choices"] == expected
+        assert server.metric("requests_failed_total") == 1
+
+
 def an_orderly_end():
     for number in [signal.SIGTERM, signal.SIGINT]:
         with Server() as server:
@@ -171,4 +208,5 @@ def an_orderly_end():
 
 if __name__ == "__main__":
     main(answers_equal_to_those_alone, the_same_with_a_quantized_cache, a_prefix_is_reused, clients_that_go_away,
-         a_full_queue, others_stream_on_during_a_prefill, a_request_takes_too_long, an_orderly_end)
+         a_full_queue, others_stream_on_during_a_prefill, a_request_takes_too_long,
+         a_worker_that_stands_still, an_orderly_end)

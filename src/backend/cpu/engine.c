@@ -213,8 +213,8 @@ static uint64_t cpu_kv_bytes(const md_engine *engine, const md_kv *kv) {
 
 typedef struct convert_job {
     md_cpu_kv *kv;
-    md_cpu_kv_layer *to; // [layers]; unmapped where a layer stays as it is
     uint32_t positions, workers;
+    md_cpu_kv_layer to[]; // [layers]; unmapped where a layer stays as it is
 } convert_job;
 
 static void convert_layers(void *context, uint32_t worker) {
@@ -225,12 +225,11 @@ static void convert_layers(void *context, uint32_t worker) {
     md_fpmode_leave(mode);
 }
 
-static md_status convert(md_cpu_engine *e, md_cpu_kv *kv, md_cpu_kv_layer *to, uint32_t positions, md_error *err) {
-    convert_job job = {.kv = kv, .to = to, .positions = positions, .workers = e->workers};
+static md_status convert(md_cpu_engine *e, convert_job *job, md_error *err) {
     md_team_late late;
     pthread_mutex_lock(&e->lock);
     md_status status = settle(e, err);
-    if (status == MD_OK && !md_team_run(e->team, convert_layers, &job, MD_CPU_LOAD_DEADLINE_MS, &late))
+    if (status == MD_OK && !md_team_run(e->team, convert_layers, job, MD_CPU_LOAD_DEADLINE_MS, &late))
         status = md_cpu_late(e, &late, err);
     pthread_mutex_unlock(&e->lock);
     return status;
@@ -243,13 +242,18 @@ static md_status cpu_kv_quantize(md_engine *engine, md_kv *base, const md_kv_for
     if (positions > kv->context)
         return md_fail(err, MD_E_CONTEXT, "cannot quantize %u positions of a context of %u", positions, kv->context);
     MD_TRY(md_cpu_kv_check_formats(kv, format, err));
-    md_cpu_kv_layer *to = calloc(kv->layers, sizeof *to);
-    if (!to) return md_fail(err, MD_E_MEMORY, "out of memory for %u layers", kv->layers);
+    convert_job *job = calloc(1, sizeof *job + kv->layers * sizeof *job->to);
+    if (!job) return md_fail(err, MD_E_MEMORY, "out of memory for %u layers", kv->layers);
+    job->kv = kv;
+    job->positions = positions;
+    job->workers = e->workers;
+    md_cpu_kv_layer *to = job->to;
     md_status status = MD_OK;
     for (uint32_t l = 0; l < kv->layers && status == MD_OK; l++)
         if (format[l].bits && !kv->layer[l].shape.format.bits)
             status = md_cpu_kv_prepare_layer(kv, l, format[l], &to[l], err);
-    if (status == MD_OK && positions) status = convert(e, kv, to, positions, err);
+    if (status == MD_OK && positions) status = convert(e, job, err);
+    if (status == MD_E_TIMEOUT) return status; // a late worker may still use the job: it is left to that worker
     for (uint32_t l = 0; l < kv->layers; l++) {
         if (!to[l].pages.at) continue;
         if (status == MD_OK) {
@@ -259,7 +263,7 @@ static md_status cpu_kv_quantize(md_engine *engine, md_kv *base, const md_kv_for
             md_pages_free(&to[l].pages);
         }
     }
-    free(to);
+    free(job);
     return status;
 }
 

@@ -9,45 +9,42 @@
 
 typedef struct pack_job {
     md_cpu_engine *e;
-    const md_engine_options *options;
-    md_status *status; // [workers]
-    md_error *error;   // [workers]
+    md_engine_options options;
     _Atomic bool stop;
+    md_error result[]; // [workers]
 } pack_job;
 
 // One worker's run, stage by stage. Worker 0 is the calling thread and reports progress for all: the runs are equal.
 static void pack_run(void *context, uint32_t worker) {
     pack_job *job = context;
-    const md_engine_options *options = job->options;
+    const md_engine_options *options = &job->options;
     uint32_t stages = job->e->base.plan->stage_count;
     for (uint32_t s = 0; s < stages; s++) {
         if (atomic_load_explicit(&job->stop, memory_order_relaxed)) return; // relaxed: only ends the work sooner
-        md_status status = md_pack_stage(job->e->layout, s, worker, job->e->arena.at, &job->error[worker]);
+        md_status status = md_pack_stage(job->e->layout, s, worker, job->e->arena.at, &job->result[worker]);
         if (status == MD_OK && worker == 0 && options->progress &&
             !options->progress(options->progress_user, (s + 1.0) / stages))
-            status = md_fail(&job->error[0], MD_E_CANCELLED, "loading was cancelled");
+            status = md_fail(&job->result[0], MD_E_CANCELLED, "loading was cancelled");
         if (status == MD_OK) continue;
-        job->status[worker] = status;
+        job->result[worker].code = status;
         atomic_store_explicit(&job->stop, true, memory_order_relaxed); // relaxed: as above
         return;
     }
 }
 
+// A run that is given up leaves a worker that may still use the job: it is then left to that worker, not freed.
 static md_status pack_arena(md_cpu_engine *e, const md_engine_options *options, md_error *err) {
     MD_TRY(md_pages_alloc(&e->arena, e->layout->arena_bytes, true, "weights", err));
-    pack_job job = {.e = e, .options = options};
-    job.status = calloc(e->workers, sizeof *job.status);
-    job.error = calloc(e->workers, sizeof *job.error);
-    md_status status = MD_OK;
+    pack_job *job = calloc(1, sizeof *job + e->workers * sizeof *job->result);
+    if (!job) return md_fail(err, MD_E_MEMORY, "out of memory");
+    job->e = e;
+    job->options = *options;
     md_team_late late;
-    if (!job.status || !job.error)
-        status = md_fail(err, MD_E_MEMORY, "out of memory");
-    else if (!md_team_run(e->team, pack_run, &job, MD_CPU_LOAD_DEADLINE_MS, &late))
-        status = md_cpu_late(e, &late, err);
+    if (!md_team_run(e->team, pack_run, job, MD_CPU_LOAD_DEADLINE_MS, &late)) return md_cpu_late(e, &late, err);
+    md_status status = MD_OK;
     for (uint32_t w = 0; status == MD_OK && w < e->workers; w++)
-        if (job.status[w] != MD_OK) status = md_fail(err, job.status[w], "%s", job.error[w].message);
-    free(job.status);
-    free(job.error);
+        if (job->result[w].code != MD_OK) status = md_fail(err, job->result[w].code, "%s", job->result[w].message);
+    free(job);
     return status;
 }
 

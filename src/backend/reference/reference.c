@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/backend.h"
 #include "backend/reference/kv.h"
 #include "backend/reference/ops.h"
+#include "backend/reference/reference.h"
 #include "base/bf16.h"
 #include "base/fpmode.h"
 #include "model/rope.h"
@@ -112,6 +112,8 @@ static md_status ref_step(md_engine *engine, const md_column *columns, uint32_t 
     md_fpmode_leave(mode);
     return MD_OK;
 }
+
+const float *md_reference_residual(const md_engine *engine) { return ((const ref_engine *)engine)->x; }
 
 static const md_engine_ops ref_ops = {.close = ref_close,
                                       .info = ref_info,

@@ -1,0 +1,95 @@
+// The conversation of `megadecode chat` as a list of messages.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "chat/messages.h"
+#include "cli/chat_state.h"
+
+enum { FILE_BYTES_MAX = 1 << 28 };
+
+static json_t *new_message(const char *role, const char *text, size_t size, md_error *err) {
+    json_t *content = json_stringn(text, size);
+    if (!content) {
+        md_fail(err, MD_E_USAGE, "a message of %zu bytes is no UTF-8, or memory ran out", size);
+        return NULL;
+    }
+    json_t *message = json_pack("{s:s,s:o}", "role", role, "content", content);
+    if (!message) md_fail(err, MD_E_MEMORY, "out of memory");
+    return message;
+}
+
+md_status md_chat_add(md_chat *chat, const char *role, const char *text, size_t size, md_error *err) {
+    json_t *message = new_message(role, text, size, err);
+    if (!message) return MD_E_USAGE;
+    return json_array_append_new(chat->messages, message) == 0 ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
+}
+
+static const char *role_of(const json_t *message) {
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return role ? role : "";
+}
+
+const char *md_chat_last_role(const md_chat *chat) {
+    size_t n = json_array_size(chat->messages);
+    return n ? role_of(json_array_get(chat->messages, n - 1)) : "";
+}
+
+static bool has_system(const md_chat *chat) {
+    const char *role = role_of(json_array_get(chat->messages, 0));
+    return strcmp(role, "system") == 0 || strcmp(role, "developer") == 0;
+}
+
+const char *md_chat_system(const md_chat *chat) {
+    if (!has_system(chat)) return NULL;
+    return json_string_value(json_object_get(json_array_get(chat->messages, 0), "content"));
+}
+
+md_status md_chat_set_system(md_chat *chat, const char *text, md_error *err) {
+    json_t *message = *text ? new_message("system", text, strlen(text), err) : NULL;
+    if (*text && !message) return MD_E_USAGE;
+    if (has_system(chat)) json_array_remove(chat->messages, 0);
+    if (message && json_array_insert_new(chat->messages, 0, message) != 0)
+        return md_fail(err, MD_E_MEMORY, "out of memory");
+    return MD_OK;
+}
+
+void md_chat_clear(md_chat *chat) {
+    size_t keep = has_system(chat);
+    while (json_array_size(chat->messages) > keep)
+        json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
+}
+
+md_status md_chat_save(const md_chat *chat, const char *path, md_error *err) {
+    char *text = json_dumps(chat->messages, JSON_INDENT(2));
+    size_t n = text ? strlen(text) : 0;
+    char *line = text ? realloc(text, n + 2) : NULL;
+    if (!line) {
+        free(text);
+        return md_fail(err, MD_E_MEMORY, "out of memory");
+    }
+    memcpy(line + n, "\n", 2);
+    md_status status = md_file_write_atomic(path, line, n + 1, err);
+    free(line);
+    return status;
+}
+
+md_status md_chat_load(md_chat *chat, const char *path, md_error *err) {
+    json_t *root = NULL, *checked = NULL, *before = chat->messages;
+    size_t tokens;
+    MD_TRY(md_json_read_file(path, FILE_BYTES_MAX, &root, err));
+    const json_t *messages = json_is_object(root) ? json_object_get(root, "messages") : root;
+    md_status status = md_chat_messages_check(messages, true, &checked, err);
+    json_decref(root);
+    if (status != MD_OK) return md_fail_context(err, status, "%s", path);
+    chat->messages = checked;
+    status = md_chat_count(chat, &tokens, err); // the template has its own opinion
+    if (status != MD_OK) {
+        chat->messages = before;
+        json_decref(checked);
+        return md_fail_context(err, status, "%s", path);
+    }
+    json_decref(before);
+    return MD_OK;
+}
