@@ -70,10 +70,10 @@ static md_status hub_dir(const char *repo, char **dir, md_error *err) {
         goto fail;
     }
     if (!md_dir_exists(md_buf_str(&root))) {
-        status = md_fail(err, MD_E_NOT_FOUND,
-                         "%s: no such folder, and not in the hub cache (%s is missing); download it first, or give the "
-                         "folder of an MLX snapshot",
-                         repo, md_buf_str(&root));
+        status =
+            md_fail(err, MD_E_NOT_FOUND,
+                    "%s: no such folder, and not in the hub cache (%s is missing); 'megadecode pull %s' downloads it",
+                    repo, md_buf_str(&root), repo);
         goto fail;
     }
     if (md_file_exists(md_buf_str(&path))) {

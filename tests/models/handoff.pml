@@ -2,11 +2,12 @@
  * a vector's entry is one 16-byte store {values, tag}; a reader polls the entry until the tag is the one it waits for.
  * No counter, no fence, no grid barrier. G CTAs, STEPS tokens.
  *
- * A token here is the embedding (X), one layer, X -> A (qkv, attention), A -> X (output projection), X -> F (gate, up),
- * F -> X (down), and the head, X -> records. Each vector has one buffer, written again every layer and token; the records
- * (every CTA's best logit, from which every CTA finds the next token) alternate between two by the token's parity. Which
- * CTAs have rows of A, X and F is chosen freely at the start, each by at least one: a CTA without rows of a stage's output
- * reads nothing of its input. A CTA has one entry in each vector that it has rows of.
+ * A token here is the embedding (X), one layer, X -> Q (query, key, value), Q -> A (attention), A -> X (output projection),
+ * and the head, X -> records; gate, up and down are again a pair like X -> Q and A -> X. Each vector has one buffer,
+ * written again every layer and token; the records (every CTA's best logit, from which every CTA finds the next token)
+ * alternate between two by the token's parity. Which CTAs have rows of A, X and Q is chosen freely at the start, each by at
+ * least one: a CTA without rows of a stage's output reads nothing of its input. Attention reads a part of Q: each entry is
+ * read by one CTA with rows of A, or by all. A CTA has one entry in each vector that it has rows of.
  *
  * Memory: an entry is one atomic location. Relaxed stores to different locations may be seen in any order, but here every
  * value is in the location of its own tag, so order between locations decides nothing, and a poll that sees an older entry
@@ -19,7 +20,8 @@
  * ever at any store: whoever waits may find its deadline passed, and all others leave.
  *
  * Mutations, each of which must be found: M_ONE_RECORD (one buffer of records), M_NO_EPOCH (tags begin again with every
- * token), M_TORN, M_OWN_SLICE (an item is put out when only a part of its input was read).
+ * token), M_TORN, M_UNREAD (attention leaves an entry of Q unread: nobody then waits for the work of the CTA that wrote it),
+ * M_OWN_SLICE (the other stages, too, read only a part).
  */
 #ifndef G
 #define G 2
@@ -37,9 +39,9 @@
 
 #define A 0
 #define X 1
-#define F 2
+#define Q 2
 #define RECORDS 3 /* and RECORDS + 1 */
-#define STAGES 6
+#define STAGES 5
 
 #ifdef M_NO_EPOCH
 #define TAG(stage) (1 + (stage))
@@ -59,6 +61,9 @@ byte value[5 * G]; /* what was meant: the tag that never repeats */
 byte old_value[5 * G];
 #endif
 bool has_rows[3 * G];
+byte reader[G]; /* of each entry of Q: a CTA that has rows of A, or ALL of them */
+#define ALL G
+#define NOBODY (G + 1)
 #if G == 2
 #define SOMEONE(vector) (has_rows[(vector) * G] || has_rows[(vector) * G + 1])
 #elif G == 3
@@ -106,20 +111,38 @@ inline wait_entry(vector, stage) {
     fi
 }
 
+inline read_entry(vector, stage) {
+    if
+    :: has_rows[(vector) * G + i] -> wait_entry(vector, stage)
+    :: else
+    fi;
+    i++
+}
+
 /* Reads all of `from`, which `stage` - 1 wrote, then puts the own entry of `to`: where the CTA has rows of it. */
 inline stage_matrix(stage, from, to) {
+#ifdef M_OWN_SLICE
+    stage_attn(stage, from, to)
+#else
     if
     :: has_rows[(to) * G + me] ->
         do
-        :: i < G ->
-            if
-            :: has_rows[(from) * G + i] -> wait_entry(from, (stage) - 1)
-            :: else
-            fi;
-            i++
-#ifdef M_OWN_SLICE
-        :: i == G - 1 -> i = G
+        :: i < G -> read_entry(from, (stage) - 1)
+        :: else -> i = 0; break
+        od;
+        put(to, stage)
+    :: else
+    fi
 #endif
+}
+
+/* The same, but of `from` only the entries are read that have this CTA as their reader. */
+inline stage_attn(stage, from, to) {
+    if
+    :: has_rows[(to) * G + me] ->
+        do
+        :: i < G && (reader[i] == me || reader[i] == ALL) -> read_entry(from, (stage) - 1)
+        :: i < G && !(reader[i] == me || reader[i] == ALL) -> i++
         :: i == G -> i = 0; break
         od;
         put(to, stage)
@@ -131,12 +154,7 @@ inline head(stage) { /* who has rows of A has tiles of the head too; the others 
     if
     :: has_rows[A * G + me] ->
         do
-        :: i < G ->
-            if
-            :: has_rows[X * G + i] -> wait_entry(X, (stage) - 1)
-            :: else
-            fi;
-            i++
+        :: i < G -> read_entry(X, (stage) - 1)
         :: else -> i = 0; break
         od
     :: else
@@ -159,12 +177,11 @@ proctype cta(byte me) {
         :: has_rows[X * G + me] -> put(X, 0)
         :: else
         fi;
-        stage_matrix(1, X, A);
-        stage_matrix(2, A, X);
-        stage_matrix(3, X, F);
-        stage_matrix(4, F, X);
-        head(5);
-        next_token(5);
+        stage_matrix(1, X, Q);
+        stage_attn(2, Q, A);
+        stage_matrix(3, A, X);
+        head(4);
+        next_token(4);
         step++
     :: else -> break
     od;
@@ -173,8 +190,15 @@ stop:
 }
 
 init {
-    byte i;
+    byte i, one;
+    bool own; /* a CTA with rows of A reads its own entry of Q alone */
     atomic {
+#ifndef M_UNREAD
+        if
+        :: own = true
+        :: own = false
+        fi;
+#endif
         do
         :: i < 3 * G -> has_rows[i] = true; i++
         :: i < FREE * G -> i++
@@ -189,6 +213,21 @@ init {
             fi;
             i++
         :: i == 3 -> break
+        od;
+        if /* who reads Q */
+#ifdef M_UNREAD
+        :: one = NOBODY
+#else
+        :: one = ALL
+        :: has_rows[A * G] -> one = 0
+        :: has_rows[A * G + 1] -> one = 1
+#endif
+        fi;
+        i = 0;
+        do
+        :: i < G && (own && has_rows[A * G + i]) -> reader[i] = i; i++
+        :: i < G && !(own && has_rows[A * G + i]) -> reader[i] = one; i++
+        :: i == G -> one = 0; own = false; i = 0; break
         od;
         run cta(0);
         run cta(1);
