@@ -13,7 +13,7 @@ help: ## this list
 build: ## build the program and the library in $(BUILD)
 	@tools/install-deps build
 	@cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS) >/dev/null
-	@ninja -C $(BUILD) --quiet megadecode-cli
+	@ninja -C $(BUILD) -n megadecode-cli | grep -q "no work to do" || ninja -C $(BUILD) --quiet megadecode-cli
 
 demo: build ## let the shipped model tell a fairy tale with the resident kernel
 	$(BUILD)/megadecode run -p "Once upon a time" -n 200 --temp 0.7 --seed 7 --echo -v
