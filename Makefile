@@ -3,11 +3,11 @@ BUILD ?= build
 MODEL ?= models/fairytales
 CMAKE_FLAGS ?=
 
-.PHONY: help build demo test bench format lint asan tsan portable clean
+.PHONY: help build demo test bench format lint asan tsan check-models portable clean
 .DEFAULT_GOAL := build
 
 help: ## this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 build: ## build the program and the library in $(BUILD)
 	@tools/install-deps build
@@ -35,6 +35,10 @@ asan: ## the tests under AddressSanitizer and UBSan
 
 tsan: ## the tests that use threads under ThreadSanitizer
 	@tools/test tsan
+
+check-models: ## explore every state of the models of the waits (spin)
+	@tools/install-deps models
+	@tools/check-models
 
 portable: ## a folder dist/ with the program and the libraries it needs
 	@tools/make-portable

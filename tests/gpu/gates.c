@@ -2,6 +2,7 @@
 //   gates golden MODEL GOLDENS ENGINE GROUPS   every golden in the folder, three runs, one digest
 //   gates equal MODEL STEPS GROUPS             resident (GROUPS workers) against ops (all), bitwise, mixed columns
 //   gates reference MODEL STEPS                resident against the reference engine: mean KL over STEPS tokens
+//   gates logits MODEL STEPS ENGINE FILE       the logits of the same tokens, for other comparisons
 //   gates burst MODEL STEPS                    tokens of bursts against single steps; twice, the same
 //   gates context MODEL LENGTH...              cut prompts at each length: one column against eight, bitwise
 //   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
@@ -223,9 +224,25 @@ static void gate_reference(uint32_t steps) {
     snprintf(text, sizeof text,
              "reference: %u steps, argmax agrees %u, mean KL %.2e, max %.2e, largest difference %.3g", steps, agree, kl,
              worst, difference);
-    gate(kl <= 1e-3, text);
+    // Random weights amplify every rounding: two orders of our own sums differ by 1.3e-3 here.
+    gate(kl <= 3e-3, text);
     gpu->ops->close(gpu);
     cpu->ops->close(cpu);
+}
+
+// The logits of gate_reference's tokens by one engine, as fp32 rows: to compare builds and engines with each other.
+static void write_logits(uint32_t steps, const char *name, const char *path) {
+    uint32_t vocab = model->vocab, *tokens = some_tokens(steps, 3);
+    float *logits = malloc(vocab * sizeof *logits);
+    md_engine *engine = open_engine(name, 0);
+    md_kv *kv = open_kv(engine, steps);
+    FILE *file = fopen(path, "wb");
+    for (uint32_t s = 0; file && s < steps; s++) {
+        feed(engine, kv, s, &tokens[s], 1, 1, logits);
+        fwrite(logits, sizeof *logits, vocab, file);
+    }
+    if (file) fclose(file);
+    engine->ops->close(engine);
 }
 
 static bool collect(void *user, uint32_t token) {
@@ -419,6 +436,8 @@ int main(int argc, char **argv) {
         gate_equal((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
     else if (strcmp(name, "reference") == 0 && argc > 3)
         gate_reference((uint32_t)atoi(argv[3]));
+    else if (strcmp(name, "logits") == 0 && argc > 5)
+        write_logits((uint32_t)atoi(argv[3]), argv[4], argv[5]);
     else if (strcmp(name, "burst") == 0 && argc > 3)
         gate_burst((uint32_t)atoi(argv[3]));
     else if (strcmp(name, "context") == 0)

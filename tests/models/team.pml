@@ -4,12 +4,15 @@
  * Mirrored, name by name: arrive, wake_sleepers, abandon, sleep_until_wake, wait_all, md_team_barrier, work, park,
  * dispatch, md_team_run, md_team_settle. Left out: spinning and yielding (they only look again), and the time limit of a
  * sleep: a sleep here ends only by a wake, so that a lost wake is a deadlock and not a delay. A deadline may pass at any
- * time, but in DEADLINES waits only: all others must get out because of that one.
+ * time, but in DEADLINES waits only: all others must get out because of that one. With a deadline the last worker may
+ * stall in a stage until md_team_run has returned without it.
  *
  * Memory: every worker has a store buffer of one stage's data and one progress number, which reach the others at any later
  * time; a release store keeps the data before the number, a full fence waits for both. Atomic read-modify-writes act at
  * once; loads are in order (acquire). look() reads all numbers in one step: they only grow, so what it finds is what some
  * sequence of reads finds.
+ *
+ * With NO_PARK workers wait for a run without sleeping, which leaves fewer states.
  *
  * Held: no deadlock; after a barrier that returns true every worker sees what all wrote before it, with two buffers by
  * parity and no second barrier; without a deadline no run fails; after an abandoned run the next one is whole again.
@@ -46,11 +49,14 @@
 
 byte progress[W], out_progress[W]; /* memory; the store buffer: 0 is empty */
 byte data[2 * W], out_data[W], out_parity[W];
-byte dispatched, parked, wake, sleepers, abandoned, reported;
+byte dispatched, parked, sleepers, abandoned, reported;
 byte current; /* team->run, written before `dispatched` */
 bool closing;
 bool in_park[W], in_sleep[W];
+bool unchanged[W]; /* `wake` has the value that the worker read (it counts, so it never comes back to one) */
 byte deadlines = DEADLINES;
+byte returned; /* the last run that md_team_run returned false from */
+bool stalled;
 
 #define FENCED(me) (out_progress[me] == 0 && out_data[me] == 0)
 #ifdef M_NO_RELEASE
@@ -102,7 +108,14 @@ inline look(target) { /* all = first_missing() == workers */
 }
 
 inline wake_sleepers() {
-    wake++;
+    d_step { /* wake++ */
+        i = 0;
+        do
+        :: i < W -> unchanged[i] = false; i++
+        :: else -> break
+        od;
+        i = 0
+    };
     d_step {
         i = 0;
         do
@@ -150,7 +163,7 @@ inline abandon() {
 
 inline sleep_until_wake(target) {
 #ifndef M_SEEN_LATE
-    seen = wake;
+    unchanged[me] = true;
 #endif
     sleepers++;
 #ifdef M_NO_RECHECK
@@ -161,14 +174,14 @@ inline sleep_until_wake(target) {
     if
     :: !all && !SEES_ABANDONED ->
 #ifdef M_SEEN_LATE
-        seen = wake;
+        unchanged[me] = true;
 #endif
         d_step { /* the kernel compares and enqueues under one lock */
             if
-            :: wake == seen -> in_sleep[me] = true
+            :: unchanged[me] -> in_sleep[me] = true
             :: else
             fi;
-            seen = 0
+            unchanged[me] = false
         };
         if
         :: !in_sleep[me]
@@ -176,7 +189,7 @@ inline sleep_until_wake(target) {
         fi
     :: else
     fi;
-    d_step { sleepers--; seen = 0; all = false }
+    d_step { sleepers--; unchanged[me] = false; all = false }
 }
 
 inline wait_all(target) { /* ok: everyone has come */
@@ -196,11 +209,12 @@ inline wait_all(target) { /* ok: everyone has come */
         sleep_until_wake(target);
 #if DEADLINES
         if
-        :: d_step { deadlines > 0 -> deadlines-- };
+        :: deadlines > 0 ->
             look(target);
             if
             :: all -> d_step { ok = true; all = false }
-            :: else -> abandon()
+            :: !all && deadlines > 0 -> deadlines--; abandon()
+            :: !all && deadlines == 0 -> abandon() /* another was quicker */
             fi;
             break
         :: true
@@ -211,9 +225,16 @@ inline wait_all(target) { /* ok: everyone has come */
 
 inline work() {
     at_run = current;
-    d_step { out_progress[me] == 0 -> out_progress[me] = STEP(at_run, 0); round = 1 }
+    d_step { FENCED(me) -> out_progress[me] = STEP(at_run, 0); round = 1 }
     do
     :: round <= ROUNDS -> /* a stage: write, barrier, read what all wrote */
+#if DEADLINES
+        if
+        :: d_step { me == W - 1 && deadlines > 0 && !stalled -> stalled = true }; /* comes when it is too late */
+            returned >= at_run
+        :: true
+        fi;
+#endif
         d_step {
             FENCED(me) -> out_data[me] = at_run * 16 + round;
             out_parity[me] = PARITY(round);
@@ -228,7 +249,7 @@ inline work() {
         skip;
         d_step { /* at any time before the next stage */
             do
-            :: i < W -> assert(data[PARITY(round) * W + i] == at_run * 16 + round); i++
+            :: i < W -> assert(i == me || data[PARITY(round) * W + i] == at_run * 16 + round); i++
             :: else -> i = 0; break
             od;
             round++
@@ -258,10 +279,13 @@ inline dispatch() {
 }
 
 proctype worker(byte me) {
-    byte i, at_run, round, seen, seen_run;
+    byte i, at_run, round, seen_run;
     bool all, any, ok;
     do
     :: true ->
+#ifdef NO_PARK
+        dispatched != seen_run;
+#else
         do /* park */
         :: dispatched != seen_run -> break
         :: dispatched == seen_run ->
@@ -275,6 +299,7 @@ proctype worker(byte me) {
             !in_park[me];
             parked--
         od;
+#endif
         seen_run = dispatched;
         if
         :: closing -> break
@@ -285,7 +310,7 @@ proctype worker(byte me) {
 }
 
 init {
-    byte me, i, at_run, round, seen;
+    byte me, i, at_run, round;
     bool all, any, ok;
     d_step {
         do
@@ -314,6 +339,7 @@ init {
             ok = false;
             assert(DEADLINES > 0 && abandoned == at_run);
             reported >= at_run; /* the report is whole */
+            returned = at_run;
 #ifndef M_NO_SETTLE
             do
             :: i < W -> i == me || progress[i] >= STEP(at_run, LAST); i++

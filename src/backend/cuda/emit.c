@@ -99,11 +99,6 @@ static void emit_shapes(md_buf *out, const md_cuda_shape *shape) {
                    {"NB_ATTN", shape->blocks_attn},
                    {"NB_F", shape->blocks_f},
                    {"BLOCKS_MAX", shape->blocks_max},
-                   {"SPLIT_QKV", shape->split_qkv},
-                   {"SPLIT_OUT", shape->split_out},
-                   {"SPLIT_GATE_UP", shape->split_gate_up},
-                   {"SPLIT_DOWN", shape->split_down},
-                   {"SPLIT_HEAD", shape->split_head},
                    {"VECTOR_XA", shape->vector_xa},
                    {"VECTOR_XB", shape->vector_xb},
                    {"VECTOR_Q", shape->vector_q},
@@ -162,14 +157,21 @@ static void define_tuned(md_buf *out, const md_cuda_emit_options *options, const
     define(out, name, value, comment);
 }
 
-static void emit_target(md_buf *out, const md_cuda_target *target, const md_cuda_emit_options *options) {
+static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_target *target,
+                        const md_cuda_emit_options *options) {
     md_buf_printf(out, "\n// the target, %s\n", target->arch);
     define(out, "COLUMNS", options->columns, "widest step");
+    define_tuned(out, options, "SPLIT_QKV", shape->split_qkv, "warps that share a tile: by the matrix's shape alone");
+    define_tuned(out, options, "SPLIT_OUT", shape->split_out, NULL);
+    define_tuned(out, options, "SPLIT_GATE_UP", shape->split_gate_up, NULL);
+    define_tuned(out, options, "SPLIT_DOWN", shape->split_down, NULL);
+    define_tuned(out, options, "SPLIT_HEAD", shape->split_head, NULL);
+    define_tuned(out, options, "POLL_NS", 0, "pause between two looks at an entry");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring, "bulk copies into shared memory");
-    define_tuned(out, options, "SEGMENT_BYTES", 16384, "of one bulk copy; a power of two");
-    define_tuned(out, options, "WINDOW_LAYERS", 2, "segments in flight inside the layers: more delay the handoffs");
-    define_tuned(out, options, "WINDOW_HEAD", 6, "and in the head, which has none");
+    define_tuned(out, options, "SEGMENT_BYTES", 32768, "of one bulk copy; a power of two");
+    define_tuned(out, options, "WINDOW_LAYERS", 1, "segments in flight inside the layers: more delay the handoffs");
+    define_tuned(out, options, "WINDOW_HEAD", 3, "and in the head, which has none");
     define_tuned(out, options, "RELEASE_LANES", 1,
                  "of a warp that give a segment back; 32 for tools that don't follow __syncwarp");
     define_tuned(out, options, "EXACT_CODES", 1,
@@ -192,7 +194,7 @@ md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target,
     emit_stages(out, shape);
     emit_shapes(out, shape);
     emit_formats(out, shape);
-    emit_target(out, target, options);
+    emit_target(out, shape, target, options);
     for (const md_embedded *file = md_cuda_kernels; file->name; file++) {
         md_buf_printf(out, "\n// ==== %s ====\n\n", file->name);
         md_buf_append(out, file->text, file->bytes);

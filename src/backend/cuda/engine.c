@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "backend/cuda/compile.h"
-#include "backend/cuda/emit.h"
 #include "base/log.h"
 
 enum { DEFAULT_DEADLINE_MS = 2000, MAX_SOURCE = 8 << 20, MAILBOX_BYTES = 4096 };
@@ -85,8 +84,9 @@ static md_status open_device(md_cuda_engine *engine, int index, md_error *err) {
     return MD_CU(engine, cuStreamCreate(&engine->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 
-// The kernel of one width: generated, compiled, loaded; G CTAs of it must fit the GPU at once.
-static md_status open_width(md_cuda_engine *engine, const md_cuda_target *target, md_cuda_width *width, md_error *err) {
+md_status md_cuda_width_open(md_cuda_engine *engine, md_cuda_width *width, md_error *err) {
+    const md_cuda_target *target = &engine->target;
+    if (width->module) return MD_OK;
     md_buf source;
     md_cubin cubin = {0};
     md_status status;
@@ -118,15 +118,15 @@ fail:
     return status;
 }
 
+// The kernel of one column now; the wide one when a step first needs it.
 static md_status open_kernels(md_cuda_engine *engine, md_error *err) {
-    md_cuda_target target;
-    MD_TRY(md_cuda_target_of(engine->device.major, engine->device.minor, &target, err));
-    if (engine->device.shared_bytes < target.shared_bytes) target.shared_bytes = engine->device.shared_bytes;
+    md_cuda_target *target = &engine->target;
+    MD_TRY(md_cuda_target_of(engine->device.major, engine->device.minor, target, err));
+    if (engine->device.shared_bytes < target->shared_bytes) target->shared_bytes = engine->device.shared_bytes;
     engine->width[engine->width_count++].columns = 1;
-    uint32_t widest = md_cuda_columns(engine->shape, target.shared_bytes);
+    uint32_t widest = md_cuda_columns(engine->shape, target->shared_bytes);
     if (widest > 1) engine->width[engine->width_count++].columns = widest;
-    for (uint32_t i = 0; i < engine->width_count; i++) MD_TRY(open_width(engine, &target, &engine->width[i], err));
-    return MD_OK;
+    return md_cuda_width_open(engine, &engine->width[0], err);
 }
 
 // Buffers that don't depend on a context's length. Zeroed: tag 0 is never waited for.

@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/dl.h"
+#include "backend/cuda/emit.h"
 #include "backend/cuda/params.h"
 #include "backend/cuda/shape.h"
 
@@ -25,6 +26,7 @@ typedef struct md_cuda_engine {
     CUcontext context; // the device's primary context, retained
     CUstream stream;
     md_cuda_shape *shape;
+    md_cuda_target target;
     md_cuda_width width[2]; // one column; the widest
     uint32_t width_count;
     bool resident;
@@ -62,6 +64,9 @@ md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err);
 md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
                         md_error *err);
 void md_cuda_free(const md_cuda_engine *engine, CUdeviceptr *memory);
+
+// Generates, compiles and loads the kernel of one width, once; G CTAs of it must fit the GPU at once.
+md_status md_cuda_width_open(md_cuda_engine *engine, md_cuda_width *width, md_error *err);
 
 // Packs and uploads the weights: arena, runs, aux, embedding.
 md_status md_cuda_upload(md_cuda_engine *engine, const md_engine_options *options, md_error *err);

@@ -120,10 +120,11 @@ static md_status fill_columns(md_cuda_engine *engine, const md_column *columns, 
 md_status md_cuda_step(md_engine *base, const md_column *columns, uint32_t count, md_error *err) {
     md_cuda_engine *engine = md_cuda_of(base);
     uint32_t vocab = base->snapshot->vocab;
-    const md_cuda_width *width = &engine->width[count == 1 ? 0 : engine->width_count - 1];
+    md_cuda_width *width = &engine->width[count == 1 ? 0 : engine->width_count - 1];
     md_cuda_params params;
     MD_TRY(md_step_check(base, columns, count, engine->width[engine->width_count - 1].columns, err));
     MD_TRY(md_cuda_enter(engine, err));
+    MD_TRY(md_cuda_width_open(engine, width, err));
     md_cuda_params_fill(engine, &params);
     MD_TRY(fill_columns(engine, columns, count, &params, err));
     MD_TRY(md_cuda_epoch_take(engine, 1, &params.epoch, err));

@@ -31,18 +31,18 @@ struct md_ctx { // what every thread carries
 #define REPORT_WAIT_ENTRY 1
 
 // Called now and then while something is not there; `start` is 0 at first. The first whose deadline passes writes the
-// report; everyone who waits sees the abort word. True: leave.
-static __device__ __forceinline__ bool wait_over(const md_ctx &ctx, u32 expected, u32 seen, u64 &start) {
-    u32 *report = (u32 *)ctx.p->report;
+// report; everyone who waits sees the abort word. Returns when the wait began, ~0: leave. Kept out of line, so that the
+// code between two stages stays short.
+static __device__ __noinline__ u64 wait_over(u32 *report, u32 deadline_us, u32 stage, u32 expected, u32 seen, u64 start) {
     u64 now = now_ns();
-    if (load_relaxed(report)) return true;
-    if (!start) start = now;
-    if (now - start < ctx.p->deadline_us * 1000ull) return false;
+    if (load_relaxed(report)) return ~0ull;
+    if (!start) return now;
+    if (now - start < deadline_us * 1000ull) return start;
     if (atomicCAS(report, 0u, 1u) == 0u) {
-        report[1] = ctx.cta, report[2] = ctx.stage, report[3] = expected, report[4] = seen;
+        report[1] = blockIdx.x, report[2] = stage, report[3] = expected, report[4] = seen;
         __threadfence_system();
     }
-    return true;
+    return ~0ull;
 }
 
 // Entry `at`, once it carries `tag`. `entry` is what an earlier load of it returned.
@@ -50,7 +50,11 @@ static __device__ __forceinline__ uint4 wait_entry_from(md_ctx &ctx, const uint4
     u64 start = 0;
 #pragma unroll 1
     for (u32 tries = 1; entry.w != tag && !ctx.failed; tries++) {
-        if ((tries & 255u) == 0) ctx.failed = wait_over(ctx, tag, entry.w, start);
+        if ((tries & 255u) == 0) {
+            start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, entry.w, start);
+            ctx.failed = start == ~0ull;
+        }
+        if (POLL_NS) __nanosleep(POLL_NS);
         entry = load_entry(at);
     }
     return entry;

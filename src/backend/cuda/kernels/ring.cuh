@@ -83,7 +83,9 @@ static __device__ void stream_produce(const u8 *source, u32 bytes, u32 head_at, 
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     for (u32 token = 0; token < tokens; token++) {
         for (u32 at = 0; at < bytes; at += SEGMENT_BYTES, segment++) {
-            u32 slot = segment % RING_SEGMENTS, window = at >= head_at ? WINDOW_HEAD : WINDOW_LAYERS;
+            u32 slot = segment % RING_SEGMENTS;
+            // Never wider than the ring: a barrier only tells about its slot's latest segment.
+            u32 window = smaller(at >= head_at ? WINDOW_HEAD : WINDOW_LAYERS, RING_SEGMENTS);
             while (segment >= RING_SEGMENTS && !mbar_test(&SH_EMPTY[slot], (segment / RING_SEGMENTS - 1) & 1))
                 if (*SH_STOP) goto drain;
             if (segment >= window) {

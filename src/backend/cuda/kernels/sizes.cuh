@@ -28,6 +28,7 @@ typedef unsigned long long u64;
 #define MERGE_FEW 16  // up to this many blocks of a head are merged from shared memory
 
 static __host__ __device__ constexpr u32 align128(u32 n) { return (n + 127) / 128 * 128; }
+static __host__ __device__ constexpr u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
 static __host__ __device__ constexpr u32 larger(u32 a, u32 b) { return a > b ? a : b; }
 
 // How a matrix's blocks are stored (src/plan/tile_mma.h): a cell, whether scales are fp32, and the sets of scales a block

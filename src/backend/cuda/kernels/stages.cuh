@@ -142,7 +142,11 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             return first + done + i < edge[0] ? formats[0] : first + done + i < edge[1] ? formats[1] : formats[2];
         };
         unit = tiles_mma<NC>(ctx, stream, kind, first_block, own, unit, n, columns, format_of);
-        ctx.failed |= stream.failed;
+        if (stream.failed && !ctx.failed) { // the weights did not come: said as a wait for their position
+            u64 long_ago = 1;
+            wait_over((u32 *)p->report, 0, stage, unit, stream.have, long_ago);
+            ctx.failed = true;
+        }
         MARK(4);
         if (consumers_any(ctx.failed)) return true;
         MARK(5);
