@@ -2,8 +2,9 @@
 BUILD ?= build
 MODEL ?= models/fairytales
 CMAKE_FLAGS ?=
+PREFIX ?= /usr/local
 
-.PHONY: help build demo test bench format lint asan tsan check-models portable clean
+.PHONY: help build demo test bench format lint asan tsan check-models install uninstall deb check-deb portable clean
 .DEFAULT_GOAL := build
 
 help: ## this list
@@ -39,6 +40,22 @@ tsan: ## the tests that use threads under ThreadSanitizer
 check-models: ## explore every state of the models of the waits (spin)
 	@tools/install-deps models
 	@tools/check-models
+
+install: build ## install into PREFIX (/usr/local), below DESTDIR
+	@ninja -C $(BUILD) --quiet docs
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+uninstall: ## remove what the last install put there
+	@DESTDIR=$(DESTDIR) ninja -C $(BUILD) --quiet uninstall
+
+deb: ## a Debian package in build-deb/
+	@tools/install-deps deb
+	@cmake -S . -B build-deb -G Ninja -DCMAKE_INSTALL_PREFIX=/usr $(CMAKE_FLAGS) >/dev/null
+	@ninja -C build-deb --quiet megadecode-cli docs
+	@cd build-deb && cpack --config CPackConfig.cmake | tail -1
+
+check-deb: deb ## install, run and remove the package in a fresh Debian (as root; debootstrap)
+	@tools/check-deb build-deb/*.deb
 
 portable: ## a folder dist/ with the program and the libraries it needs
 	@tools/make-portable

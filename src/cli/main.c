@@ -2,10 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/build_facts.h"
+#include "cli/docs.h"
 #include "cli/option.h"
 #include "cli/output.h"
 #include "cli/term.h"
-#include "megadecode.h"
 
 static int help(int argc, char **argv) {
     if (argc < 1) {
@@ -28,11 +29,12 @@ static int dispatch(int argc, char **argv) {
     }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
-        printf("megadecode %s\n", md_version());
+        md_build_facts_print();
         return MD_EXIT_DONE;
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
         return help(argc - 2, argv + 2);
+    if (strcmp(name, "generate-docs") == 0) return md_docs_main(argc - 1, argv + 1); // for the build
     const md_command *command = md_command_find(name);
     if (command) return md_command_main(command, argc - 1, argv + 1);
     const char *guess = md_command_guess(name);

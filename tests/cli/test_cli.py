@@ -51,7 +51,9 @@ def refused(status, *args, say, **kwargs):
 
 def test_program():
     code, out, err = call("--version")
-    check(code == 0 and out.split()[0] == b"megadecode" and len(out.split()) == 2, f"--version: {out!r}")
+    first = out.split(b"\n")[0].split()
+    check(code == 0 and first[0] == b"megadecode" and len(first) == 2, f"--version: {out!r}")
+    check(b"built for" in out and b"libcurl" in out, f"--version: {out!r}")
     code, out, err = call("--help")
     check(code == 0 and b"run" in out and b"inspect" in out and b"tokenize" in out and err == "", "--help")
     code, out, err = call()
