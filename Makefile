@@ -13,7 +13,8 @@ help: ## this list
 build: ## build the program and the library in $(BUILD)
 	@tools/install-deps build
 	@cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS) >/dev/null
-	@ninja -C $(BUILD) --quiet megadecode-cli
+	@said=$$(ninja -C $(BUILD) --quiet megadecode-cli); status=$$?; \
+	case "$$said" in "" | "ninja: no work to do.") ;; *) printf '%s\n' "$$said" ;; esac; exit $$status
 
 demo: build ## let the shipped model tell a fairy tale with the resident kernel
 	$(BUILD)/megadecode run -p "Once upon a time" -n 200 --temp 0.7 --seed 7 --echo -v

@@ -149,6 +149,11 @@ bool md_file_exists(const char *path) {
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+bool md_path_present(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
 bool md_dir_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);

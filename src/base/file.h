@@ -16,6 +16,9 @@ md_status md_file_read_all(const char *path, size_t max, char **out, size_t *out
 md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md_error *err);
 
 bool md_file_exists(const char *path);
+// Something has this name, be it a folder, a pipe or a dangling link: what is there but no regular file is for the
+// reader to refuse, not to be taken as absent.
+bool md_path_present(const char *path);
 bool md_dir_exists(const char *path);
 
 // "dir/name" in a malloc'd string; NULL when out of memory.

@@ -7,6 +7,7 @@
 
 #include "base/membench.h"
 #include "base/status.h"
+#include "cli/term.h"
 
 enum { WARM_TOKENS = 3, CEILING_PASSES = 2 };
 static const uint64_t CEILING_BYTES = (uint64_t)768 << 20;
@@ -80,9 +81,11 @@ static md_status measure(side_state *side, uint32_t depth, const uint32_t *token
     if (one_by_one) MD_TRY(md_session_feed(side->session, tokens, WARM_TOKENS, err));
     double begin = seconds();
     if (one_by_one)
-        for (uint32_t i = 0; i < n; i++) MD_TRY(md_session_feed(side->session, tokens + i, 1, err));
+        for (uint32_t i = 0; i < n && !md_interrupted(); i++)
+            MD_TRY(md_session_feed(side->session, tokens + i, 1, err));
     else
         MD_TRY(md_session_feed(side->session, tokens, n, err));
+    if (md_interrupted()) return md_fail(err, MD_E_CANCELLED, "interrupted");
     *tps = n / (seconds() - begin);
     return MD_OK;
 }

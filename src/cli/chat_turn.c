@@ -93,7 +93,8 @@ static md_status encode(const md_chat *chat, bool to_answer, uint32_t **ids, siz
     md_status status =
         md_encode_spans(md_model_tokenizer(chat->model), prompt.spans, prompt.span_count, false, ids, n, err);
     md_chat_prompt_free(&prompt);
-    return status;
+    MD_TRY(status);
+    return md_check_ids(chat->model, *ids, *n, err);
 }
 
 md_status md_chat_count(const md_chat *chat, size_t *tokens, md_error *err) {

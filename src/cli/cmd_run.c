@@ -177,14 +177,15 @@ static bool report_json(const run_args *args, const md_model *model, const md_se
 // ---- running ---------------------------------------------------------------------------------------------------
 
 // The prompt's ids, with the special tokens the tokenizer adds.
-static md_status read_prompt(const run_args *args, const md_tokenizer *tokenizer, char **text, uint32_t **ids,
-                             size_t *n, md_error *err) {
+static md_status read_prompt(const run_args *args, const md_model *model, char **text, uint32_t **ids, size_t *n,
+                             md_error *err) {
+    const md_tokenizer *tokenizer = md_model_tokenizer(model);
     size_t size = 0;
     if (!tokenizer) return md_fail(err, MD_E_NOT_FOUND, "the model's folder has no tokenizer.json");
     MD_TRY(md_read_input(args->prompt, args->file, text, &size, err));
     if (!args->prompt && size && (*text)[size - 1] == '\n') (*text)[--size] = 0;
     MD_TRY(md_encode(tokenizer, *text, size, MD_ENCODE_ADD_SPECIAL | MD_ENCODE_PARSE_SPECIAL, ids, n, err));
-    return *n ? MD_OK : md_fail(err, MD_E_USAGE, "the prompt is empty");
+    return *n ? md_check_ids(model, *ids, *n, err) : md_fail(err, MD_E_USAGE, "the prompt is empty");
 }
 
 // Room for the prompt and the answer, where -c does not say it.
@@ -221,7 +222,7 @@ static md_status generate(const run_args *args, md_model *model, answer *a, int 
                                    .progress = on_prefill,
                                    .progress_user = a};
     md_sampling_from_args(model, &args->sampling, &params.sampling);
-    MD_TRY_GOTO(read_prompt(args, a->tokenizer, &prompt, &ids, &n, err));
+    MD_TRY_GOTO(read_prompt(args, model, &prompt, &ids, &n, err));
     md_session_options so = {.context = context_for(args, model, n, tokens), .kv = args->kv};
     MD_TRY_GOTO(md_session_open(model, &so, &session, err));
     echo_prompt(args, prompt, a);

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -24,6 +25,7 @@ static const md_option serve_options[] = {
     {0, "port", "N", MD_OPT_COUNT, AT(port), 0, 65535, "port to listen on (8080); 0: any free one"},
     {'c', "ctx", "CTX", MD_OPT_COUNT, AT(context), 1, 4294967295.0,
      "tokens that a request's prompt and answer have room for"},
+    {0, "context", "CTX", MD_OPT_COUNT, AT(context), 1, 4294967295.0, "the same as --ctx"},
     {0, "kv", "KV", MD_OPT_TEXT, AT(kv), 0, 0,
      "KV cache: none (bf16), snapshot (its kv_config.json), 8 or 4 bits, or a file like kv_config.json"},
     {0, "parallel", "N", MD_OPT_COUNT, AT(parallel), 1, MD_PARALLEL_MAX, "requests that decode together (8)"},
@@ -51,13 +53,29 @@ static uint32_t count_or(const md_opt_count *count, uint32_t otherwise) {
     return count->given ? (uint32_t)count->value : otherwise;
 }
 
+static bool is_loopback(const char *host) {
+    return !host || strncmp(host, "127.", 4) == 0 || strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "[::1]") == 0;
+}
+
+// An empty key is a slip (an unset variable in a script), and would let everybody in.
+static md_status check_key(const serve_args *args, const char *key, md_error *err) {
+    if (key && !*key)
+        return md_fail(err, MD_E_USAGE, "%s is empty, expected a key that clients must send",
+                       args->api_key ? "--api-key" : "MEGADECODE_API_KEY");
+    if (!key && !is_loopback(args->host))
+        fprintf(stderr, "warning: whoever reaches %s may use this server: no --api-key is asked for\n", args->host);
+    return MD_OK;
+}
+
 static int run_serve(const void *arguments, int words, char **word) {
     (void)words, (void)word;
     const serve_args *args = arguments;
     const char *key = args->api_key ? args->api_key : getenv("MEGADECODE_API_KEY");
-    md_error err;
+    md_error err = {0};
     char *model;
-    md_status status = md_find_model(args->model.model, &model, &err);
+    md_status status = check_key(args, key, &err);
+    if (status == MD_OK) status = md_find_model(args->model.model, &model, &err);
     if (status != MD_OK) return md_out_error("serve", false, &err);
     md_server_options options = {
         .model = model,
@@ -72,7 +90,7 @@ static int run_serve(const void *arguments, int words, char **word) {
         .kv = args->kv,
         .parallel = count_or(&args->parallel, PARALLEL),
         .queue = count_or(&args->queue, QUEUE),
-        .api_key = key && *key ? key : NULL,
+        .api_key = key,
         .cors_origins = args->cors,
         .alias = args->alias,
         .request_seconds = count_or(&args->timeout, REQUEST_SECONDS),

@@ -20,7 +20,8 @@ typedef struct tokenize_args {
 
 #define AT(member) offsetof(tokenize_args, member)
 static const md_option tokenize_options[] = {
-    {0, "decode", NULL, MD_OPT_FLAG, AT(decode), 0, 0, "ids to text: numbers with anything but digits between them"},
+    {0, "decode", NULL, MD_OPT_FLAG, AT(decode), 0, 0,
+     "ids to text: numbers with spaces, commas or JSON's signs between them"},
     {0, "no-special", NULL, MD_OPT_FLAG, AT(no_special), 0, 0,
      "add no special tokens; with --decode leave them out of the text"},
     {0, "json", NULL, MD_OPT_FLAG, AT(json), 0, 0, "print {\"ids\": [...]} or {\"text\": \"...\"}"},
@@ -59,26 +60,44 @@ static md_status encode(const tokenize_args *args, const md_tokenizer *tokenizer
     return status;
 }
 
-// The numbers of a text like "1 2 3", "[1, 2, 3]" or {"ids": [1, 2, 3]}. *ids is malloc'd.
-static md_status parse_ids(const char *text, size_t size, uint32_t **ids, size_t *n, md_error *err) {
+// Bytes from `at` that may stand between ids: a space, a bracket, or the member name "ids" of JSON; 0: none.
+static size_t between_ids(const char *at, const char *end) {
+    if (isspace((unsigned char)*at) || (*at && strchr(",;:[]{}()\"'", *at))) return 1;
+    return end - at >= 3 && memcmp(at, "ids", 3) == 0 ? 3 : 0;
+}
+
+// What stands at `at` and is no id.
+static md_status fail_no_id(const char *at, const char *end, md_error *err) {
+    size_t n = 1;
+    while (n < 40 && at + n < end && !between_ids(at + n, end)) n++;
+    if (*at == '-') return md_fail(err, MD_E_USAGE, "ids: found a negative number, \"%.*s\"", (int)n, at);
+    return md_fail(err, MD_E_USAGE, "ids: found \"%.*s\", expected numbers", (int)n, at);
+}
+
+// The numbers of a text like "1 2 3", "[1, 2, 3]" or {"ids": [1, 2, 3]}, each below `vocab`. *ids is malloc'd.
+static md_status parse_ids(const char *text, size_t size, size_t vocab, uint32_t **ids, size_t *n, md_error *err) {
+    bool any = false;
     *n = 0;
     *ids = malloc((size / 2 + 1) * sizeof **ids); // an id takes a digit and a separator
     if (!*ids) return md_fail(err, MD_E_MEMORY, "out of memory");
     for (const char *at = text, *end = text + size; at < end;) {
+        if (!isspace((unsigned char)*at)) any = true;
         if (!isdigit((unsigned char)*at)) {
-            if (*at++ == '-') return md_fail(err, MD_E_USAGE, "ids: found a negative number");
+            size_t skip = between_ids(at, end);
+            if (!skip) return fail_no_id(at, end, err);
+            at += skip;
             continue;
         }
         char *after = NULL;
         errno = 0;
         unsigned long long id = strtoull(at, &after, 10);
-        if (errno || id > UINT32_MAX)
-            return md_fail(err, MD_E_USAGE, "ids: found %.*s, expected at most %" PRIu32,
-                           (int)(after - at < 40 ? after - at : 40), at, UINT32_MAX);
+        if (errno || id >= vocab)
+            return md_fail(err, MD_E_USAGE, "ids: found %.*s, expected a token id below %zu",
+                           (int)(after - at < 40 ? after - at : 40), at, vocab);
         (*ids)[(*n)++] = (uint32_t)id;
         at = after;
     }
-    return MD_OK;
+    return any ? MD_OK : md_fail(err, MD_E_USAGE, "ids: found nothing, expected numbers");
 }
 
 static md_status decode(const tokenize_args *args, const md_tokenizer *tokenizer, const char *input, size_t input_size,
@@ -86,7 +105,7 @@ static md_status decode(const tokenize_args *args, const md_tokenizer *tokenizer
     uint32_t *ids = NULL;
     char *text = NULL;
     size_t n = 0, size = 0;
-    md_status status = parse_ids(input, input_size, &ids, &n, err);
+    md_status status = parse_ids(input, input_size, md_tokenizer_vocab_size(tokenizer), &ids, &n, err);
     if (status == MD_OK) status = md_decode(tokenizer, ids, n, args->no_special, &text, &size, err);
     if (status == MD_OK && args->json) md_out_json(json_pack("{s:o}", "text", json_stringn(text, size)));
     if (status == MD_OK && !args->json) md_out_write(text, size);

@@ -26,7 +26,8 @@ static const md_option verify_options[] = {
      "compare bit by bit with this engine (reference runs on the CPU, others on the same device)"},
     {0, "prompt", "TEXT", MD_OPT_TEXT, AT(prompt), 0, 0, "with --against: what to begin from"},
     {0, "steps", "N", MD_OPT_COUNT, AT(steps), 1, MAX_STEPS, "with --against: steps to compare (32)"},
-    {0, "kv", "KV", MD_OPT_TEXT, AT(kv), 0, 0, "the KV cache: none (bf16), snapshot, 8, 4 or a file"},
+    {0, "kv", "KV", MD_OPT_TEXT, AT(kv), 0, 0,
+     "the KV cache: none (bf16), snapshot, 8, 4 or a file (as the golden was made; none)"},
     {0, "json", NULL, MD_OPT_FLAG, AT(json), 0, 0, "print one JSON object"},
 };
 #undef AT
@@ -65,7 +66,7 @@ static md_status verify_golden(const verify_args *args, bool *pass, md_error *er
     md_model *model = NULL;
     md_verify_golden result;
     MD_TRY(md_golden_read(args->golden, &golden, err));
-    const char *kv = args->kv ? args->kv : "none";
+    const char *kv = args->kv ? args->kv : golden.kv_quantized ? "snapshot" : "none";
     md_status status = md_open_model(&args->model, &args->engine, &model, err);
     if (status == MD_OK) status = md_verify_against_golden(model, &golden, kv, &result, err);
     if (status == MD_OK) {

@@ -1,4 +1,6 @@
 // The program: finds the command and runs it.
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +46,18 @@ static int dispatch(int argc, char **argv) {
     return MD_EXIT_USAGE;
 }
 
+// A program may be started with its standard streams closed; the next files it opens would then take their numbers, and
+// a model's weights be read as the prompt. Each gets a /dev/null that fails as a closed one does: no reading from
+// standard input, no writing to standard output.
+static bool open_standard_streams(void) {
+    static const int mode[3] = {O_WRONLY, O_RDONLY, O_WRONLY};
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", mode[fd]) != fd) return false; // open gives the lowest number
+    return true;
+}
+
 int main(int argc, char **argv) {
+    if (!open_standard_streams()) return MD_EXIT_FAILED;
     md_signals_install();
     return md_out_finish(dispatch(argc, argv));
 }

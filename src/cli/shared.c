@@ -1,5 +1,7 @@
 #include "cli/shared.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +22,11 @@ const md_option md_model_option[1] = {
 
 #define AT(member) offsetof(md_engine_args, member)
 const md_option md_engine_options_table[5] = {
-    {'t', "threads", "N", MD_OPT_COUNT, AT(threads), 1, 65536, "CPU threads; without it as many as may run at once"},
+    {'t', "threads", "N", MD_OPT_COUNT, AT(threads), 1, 1024, "CPU threads; without it as many as may run at once"},
     {0, "engine", "E", MD_OPT_TEXT, AT(engine), 0, 0,
      "resident (one dispatch a step, the default), ops (one an operator) or reference (plain C)"},
     {0, "device", "D", MD_OPT_TEXT, AT(device), 0, 0, "cpu, cuda or cuda:N; without it a GPU where one is usable"},
-    {0, "groups", "G", MD_OPT_COUNT, AT(groups), 1, 65536, "workers that share a step (GPU: SMs)"},
+    {0, "groups", "G", MD_OPT_COUNT, AT(groups), 1, 1024, "workers that share a step (GPU: SMs)"},
     {0, "deadline", "MS", MD_OPT_COUNT, AT(deadline), 1, 4294967295.0,
      "milliseconds after which a wait inside a step gives up"},
 };
@@ -131,32 +133,43 @@ void md_sampling_from_args(const md_model *model, const md_sampling_args *args, 
 
 // ---- the prompt ------------------------------------------------------------------------------------------------
 
-static md_status read_stdin(char **out, size_t *size, md_error *err) {
-    if (isatty(STDIN_FILENO)) fputs("Type the text; Ctrl-D ends it.\n", stderr);
+// All of a file, a pipe or a terminal; `name` is what messages call it.
+static md_status read_stream(FILE *stream, const char *name, char **out, size_t *size, md_error *err) {
     size_t cap = 1 << 16, used = 0;
     char *bytes = malloc(cap + 1);
     while (bytes) {
-        used += fread(bytes + used, 1, cap - used, stdin);
+        used += fread(bytes + used, 1, cap - used, stream);
         if (used < cap) break;
         if (cap >= MD_INPUT_MAX) {
             free(bytes);
-            return md_fail(err, MD_E_USAGE, "standard input: found more than %d bytes", MD_INPUT_MAX);
+            return md_fail(err, MD_E_USAGE, "%s: found more than %d bytes", name, MD_INPUT_MAX);
         }
         char *larger = realloc(bytes, cap * 2 + 1);
         if (!larger) free(bytes);
         bytes = larger;
         cap *= 2;
     }
-    if (!bytes) return md_fail(err, MD_E_MEMORY, "standard input: out of memory");
-    if (ferror(stdin) || md_interrupted()) {
+    if (!bytes) return md_fail(err, MD_E_MEMORY, "%s: out of memory", name);
+    if (ferror(stream) || md_interrupted()) {
         free(bytes);
         return md_interrupted() ? md_fail(err, MD_E_CANCELLED, "interrupted")
-                                : md_fail(err, MD_E_IO, "standard input can't be read");
+                                : md_fail(err, MD_E_IO, "%s can't be read", name);
     }
     bytes[used] = 0;
     *out = bytes;
     *size = used;
     return MD_OK;
+}
+
+// Any file but a folder will do: `-f <(program)` gives a pipe.
+static md_status read_named(const char *path, char **out, size_t *size, md_error *err) {
+    FILE *stream = fopen(path, "rbe");
+    if (!stream)
+        return md_fail(err, errno == ENOENT || errno == ENOTDIR ? MD_E_NOT_FOUND : MD_E_IO, "%s: cannot open: %s", path,
+                       strerror(errno));
+    md_status status = read_stream(stream, path, out, size, err);
+    fclose(stream);
+    return status;
 }
 
 md_status md_read_input(const char *text, const char *path, char **out, size_t *size, md_error *err) {
@@ -166,6 +179,18 @@ md_status md_read_input(const char *text, const char *path, char **out, size_t *
         *out = strdup(text);
         return *out ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
     }
-    if (path && strcmp(path, "-") != 0) return md_file_read_all(path, MD_INPUT_MAX, out, size, err);
-    return read_stdin(out, size, err);
+    if (path && strcmp(path, "-") != 0) return read_named(path, out, size, err);
+    if (isatty(STDIN_FILENO)) fputs("Type the text; Ctrl-D ends it.\n", stderr);
+    return read_stream(stdin, "standard input", out, size, err);
+}
+
+md_status md_check_ids(const md_model *model, const uint32_t *ids, size_t n, md_error *err) {
+    md_model_info info;
+    md_model_get_info(model, &info);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= info.vocab)
+            return md_fail(err, MD_E_FORMAT,
+                           "%s: tokenizer.json gives token %" PRIu32 ", but config.json's \"vocab_size\" is %" PRIu32,
+                           info.dir, ids[i], info.vocab);
+    return MD_OK;
 }

@@ -53,4 +53,7 @@ enum { MD_INPUT_MAX = 1 << 28 }; // bytes of a prompt
 // where that is a terminal): malloc'd, NUL-terminated, *size bytes.
 md_status md_read_input(const char *text, const char *path, char **out, size_t *size, md_error *err);
 
+// MD_E_FORMAT where the tokenizer gave an id that the model has no row for: the snapshot's files don't belong together.
+md_status md_check_ids(const md_model *model, const uint32_t *ids, size_t n, md_error *err);
+
 #endif

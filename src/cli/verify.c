@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bf16.h"
+#include "cli/term.h"
 
 static md_status run_golden(md_model *model, const md_golden *golden, const char *kv, md_score *score, md_error *err) {
     md_session_options options = {.context = (uint32_t)(golden->prefill_count + golden->steps), .kv = kv};
@@ -15,7 +16,8 @@ static md_status run_golden(md_model *model, const md_golden *golden, const char
         status = md_session_feed(session, golden->prefill, golden->prefill_count, err);
     if (status == MD_OK) status = md_session_quantize(session, err);
     for (size_t i = 0; i < golden->steps && status == MD_OK; i++) {
-        status = md_session_feed(session, &golden->decode[i], 1, err);
+        status = md_interrupted() ? md_fail(err, MD_E_CANCELLED, "interrupted")
+                                  : md_session_feed(session, &golden->decode[i], 1, err);
         if (status == MD_OK)
             md_score_row(score, golden->logits + i * golden->vocab, md_session_logits(session), golden->vocab);
     }
@@ -88,6 +90,7 @@ static md_status compare_timelines(md_session *own, md_session *other, const uin
         compare_rows(found, md_session_logits(other), vocab, scratch, out, &kl_sum);
         uint32_t next = argmax(found, vocab);
         if (i + 1 == steps) break;
+        if (md_interrupted()) return md_fail(err, MD_E_CANCELLED, "interrupted after %u of %u steps", i + 1, steps);
         MD_TRY(md_session_feed(own, &next, 1, err));
         MD_TRY(md_session_feed(other, &next, 1, err));
     }

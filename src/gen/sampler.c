@@ -222,7 +222,17 @@ static uint32_t draw(md_sampler *sampler, uint32_t n, double total) {
     return md_ranking_token(&sampler->ranking, b->code, index);
 }
 
+// Tells a model whose step gave nothing usable from a bias or a constraint that forbids every token.
+static md_status nothing_to_choose(const float *given, uint32_t vocab, md_error *err) {
+    float best = given[md_ranking_best(given, vocab)];
+    if (isnan(best) || best == -INFINITY)
+        return md_fail(err, MD_E_FORMAT,
+                       "sampler: the model's logits hold no number: each is NaN or -infinity (damaged weights?)");
+    return md_fail(err, MD_E_USAGE, "sampler: no token may be chosen: the bias or the constraint forbids all");
+}
+
 md_status md_sampler_next(md_sampler *sampler, const float *logits, uint32_t *token, md_error *err) {
+    const float *given = logits;
     MD_TRY(adjust(sampler, &logits, err));
     if (sampler->params.temperature > 0) {
         double total = 0;
@@ -234,8 +244,7 @@ md_status md_sampler_next(md_sampler *sampler, const float *logits, uint32_t *to
     } else {
         *token = md_ranking_best(logits, sampler->vocab);
     }
-    if (isnan(logits[*token]) || logits[*token] == -INFINITY)
-        return md_fail(err, MD_E_USAGE, "sampler: no token may be chosen: every logit is -infinity or no number");
+    if (isnan(logits[*token]) || logits[*token] == -INFINITY) return nothing_to_choose(given, sampler->vocab, err);
     remember(sampler, *token, true);
     return MD_OK;
 }

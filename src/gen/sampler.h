@@ -25,7 +25,7 @@ bool md_sampler_penalises(const md_sampling *sampling); // a penalty is on
 void md_sampler_observe(md_sampler *sampler, const uint32_t *tokens, size_t n);
 
 // Chooses from logits [vocab] and remembers the token as part of the answer. MD_E_USAGE when every token is forbidden,
-// or what `adjust` returned.
+// MD_E_FORMAT when the model gave no number above -infinity, or what `adjust` returned.
 md_status md_sampler_next(md_sampler *sampler, const float *logits, uint32_t *token, md_error *err);
 
 // Log-probabilities under unchanged logits: the token's own, and the `n` likeliest (n <= vocab) in top[n].

@@ -39,6 +39,14 @@ static md_status set_context(md_served *served, uint32_t context, md_error *err)
     return MD_OK;
 }
 
+// A cache that can't be had is said before the first request, not to each of them.
+static md_status try_session(const md_served *served, md_error *err) {
+    md_session *session;
+    MD_TRY(md_session_open(served->model, &served->session_options, &session, err));
+    md_session_close(session);
+    return MD_OK;
+}
+
 md_status md_served_open(const md_server_options *options, _Atomic(double) *fraction, atomic_bool *give_up,
                          md_served **out, md_error *err) {
     *out = NULL;
@@ -61,6 +69,7 @@ md_status md_served_open(const md_server_options *options, _Atomic(double) *frac
     served->created = (int64_t)time(NULL);
     served->session_options = (md_session_options){
         .context = served->context, .kv = options->kv, .kv_from_start = true}; // so that any prefix can be reused
+    MD_TRY_GOTO(try_session(served, err));
     md_model_sampling(served->model, &served->defaults);
     served->id = strdup(options->alias ? options->alias : served->info.name);
     if (!served->id) {

@@ -85,7 +85,7 @@ static md_status open_tokenizer(const char *dir, md_tokenizer **out, md_error *e
     *out = NULL;
     char *path = md_path_join(dir, "tokenizer.json");
     if (!path) return md_fail(err, MD_E_MEMORY, "%s: out of memory", dir);
-    bool exists = md_file_exists(path);
+    bool exists = md_path_present(path);
     free(path);
     return exists ? md_tokenizer_open(dir, out, err) : MD_OK;
 }

@@ -132,6 +132,36 @@ def test_run():
     check(out.decode() == found["text"] + "\n", "-v writes to stderr only")
 
 
+def test_unusual_input():
+    words = ["-n", "5", "--temp", "0"]
+    expected = call("run", "-p", "Once upon a time", *words)[1]
+    check(call("run", "-f", "/dev/stdin", *words, stdin=b"Once upon a time\n")[1] == expected, "run -f /dev/stdin")
+    refused(1, "run", "-f", "tests", say="tests can't be read")
+    # Without its standard streams a program opens files under their numbers: no model may be read as the prompt.
+    for command in [["run", "-n", "5"], ["chat"], ["tokenize"]]:
+        done = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&-', PROGRAM, *command], capture_output=True, timeout=120)
+        check(done.returncode == 1 and done.stdout == b"" and b"standard input can't be read" in done.stderr,
+              f"{command} without standard input: {done}")
+    done = subprocess.run(["sh", "-c", 'exec "$0" "$@" >&-', PROGRAM, "run", "-p", "x", *words], capture_output=True)
+    check(done.returncode == 1 and b"standard output failed" in done.stderr, f"without standard output: {done}")
+    done = subprocess.run(["sh", "-c", 'exec "$0" "$@" 2>&-', PROGRAM, "run", "-p", "Once upon a time", *words],
+                          capture_output=True)
+    check(done.returncode == 0 and done.stdout == expected, f"without standard error: {done}")
+
+
+def test_broken_optional_files():
+    """A file that may be absent is refused when it is there and can't be read."""
+    for name in ["generation_config.json", "kv_config.json", "tokenizer_config.json", "chat_template.jinja",
+                 "model.safetensors.index.json", "tokenizer.json"]:
+        for spoil in [lambda path: os.symlink("nowhere", path), os.mkdir, os.mkfifo]:
+            with tempfile.TemporaryDirectory() as folder:
+                for file in os.listdir(MODEL):
+                    if file != name:
+                        os.symlink(os.path.abspath(f"{MODEL}/{file}"), f"{folder}/{file}")
+                spoil(f"{folder}/{name}")
+                refused(1, "run", "-m", folder, "-p", "x", "-n", "1", say=name)
+
+
 def test_sampling():
     words = ["run", "-p", "Once upon a time", "-n", "24"]
     texts = {seed: call(*words, "--seed", seed)[1] for seed in ["1", "2", "18446744073709551615"]}
@@ -294,7 +324,11 @@ def test_tokenize():
         ids = call("tokenize", "--no-special", stdin=text)[1]
         check(call("tokenize", "--decode", stdin=ids)[1] == text, f"there and back: {text[:40]!r}")
     check(call_json("tokenize", "--no-special", stdin=b"")[1] == {"ids": []}, "nothing")
-    check(call_json("tokenize", "--decode", stdin=b"")[1] == {"text": ""}, "no ids")
+    check(call_json("tokenize", "--decode", stdin=b'{"ids": []}')[1] == {"text": ""}, "no ids")
+    refused(2, "tokenize", "--decode", stdin=b" \n", say="found nothing")
+    refused(2, "tokenize", "--decode", "629 abc 515", say='found "abc"')
+    refused(2, "tokenize", "--decode", "629 4096", say=["found 4096", "below 4096"])
+    check(call("tokenize", "--decode", "--no-special", "[0, 4095]")[0] == 0, "the last id")
     # tokenizer.json alone is enough.
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{MODEL}/tokenizer.json", "rb") as source, open(f"{folder}/tokenizer.json", "wb") as copy:

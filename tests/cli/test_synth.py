@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -56,6 +57,11 @@ with tempfile.TemporaryDirectory() as tmp:
     run = subprocess.run([PROGRAM, "run", "-m", path("a"), "-p", "Once", "-n", "4", "--temp", "0", "-t", "1"],
                          capture_output=True, text=True, timeout=120)
     assert run.returncode == 0 and run.stdout.strip(), run
+
+    # another model's tokenizer gives ids that this one has no rows for
+    shutil.copy("models/fairytales/tokenizer.json", path("a"))
+    run = subprocess.run([PROGRAM, "run", "-m", path("a"), "-p", "Once", "-n", "4", "-t", "1"], capture_output=True, text=True)
+    assert run.returncode == 1 and "tokenizer.json" in run.stderr and '"vocab_size" is 512' in run.stderr, run
 
     before = sorted(os.listdir(tmp))
     assert "exists already" in synth("--config", path("config.json"), "-o", path("a"), code=2).stderr

@@ -73,8 +73,8 @@ static void embedding_is_exact(void **state) {
     assert_int_equal(layer_difference("embed", 1).equal, TOKENS * HIDDEN);
 }
 
-// MLX sums in another order, so single values round to the neighbouring bf16 (2^-8 relative); the residual carries these on,
-// layer by layer. The root mean square stays within a few roundings at every depth.
+// MLX sums in another order, so single values round to the neighbouring bf16 (2^-8 relative); the residual carries
+// these on, layer by layer. The root mean square stays within a few roundings at every depth.
 static void layers_stay_within_roundings(void **state) {
     (void)state;
     for (uint32_t l = 0; l < LAYERS; l++) {

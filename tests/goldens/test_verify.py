@@ -54,6 +54,11 @@ for golden, kv, steps, most_kl in CASES:
     print(f"{golden}: {len(ENGINES)} engines, digest {list(digests)[0] if digests else '-'}, "
           f"{found.get('agree')} agree, {found.get('legal_flips')} legal, KL {found.get('kl_mean', 0):.3g}")
 
+# Without --kv a golden is run with the cache it was made with.
+done = subprocess.run([PROGRAM, "verify", "-m", MODEL, "--golden", f"{GOLDENS}/greedy-quantized-kv.json", "--device", "cpu"],
+                      capture_output=True, text=True, timeout=300)
+check(done.returncode == 0 and "pass" in done.stdout, f"the golden's own cache: {done}")
+
 # A golden of another model, and a wrong file, are refused with the field's name.
 done = subprocess.run([PROGRAM, "verify", "-m", MODEL, "--golden", f"{MODEL}/config.json", "--json"],
                       capture_output=True, text=True, timeout=60)

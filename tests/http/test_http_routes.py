@@ -1,7 +1,8 @@
 """Routes, methods, error objects and every field of the two OpenAI requests."""
 import json
+import subprocess
 
-from harness import MODEL, Server, main, wait_until
+from harness import MODEL, PROGRAM, Server, main, wait_until
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -231,8 +232,16 @@ def starting():
         wait_until(lambda: s.get("/health").status == 200, 30)
 
 
+def refused_at_the_start():
+    for args, status, say in [(["--kv", "5"], 1, "kv: expected"), (["--kv", ""], 1, "kv: expected"),
+                              (["--kv", "Makefile"], 1, "Makefile"), (["--api-key", ""], 2, "--api-key is empty")]:
+        done = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--port", "0", *args], capture_output=True, text=True, timeout=60)
+        assert done.returncode == status and say in done.stderr and "ready" not in done.stderr, done
+
+
 if __name__ == "__main__":
     with Server() as server:
         main(routes, methods_and_paths, text_routes, bodies_that_are_no_request, fields_of_a_wrong_type_or_range,
              the_model_field, fields_that_are_off, logit_bias_and_penalties, stop_strings, prompts,
-             a_prompt_beyond_the_context, text_can_not_become_a_control_token, one_bos, api_key_and_cors, starting)
+             a_prompt_beyond_the_context, text_can_not_become_a_control_token, one_bos, api_key_and_cors, starting,
+             refused_at_the_start)

@@ -196,6 +196,16 @@ static void test_not_a_number(void **state) {
     md_sampler *s = open_sampler(&(md_sampling){.temperature = 1, .seed = 5}, 4);
     for (int i = 0; i < 50; i++) assert_int_equal(next(s, logits), 1);
     md_sampler_close(s);
+    // A model that gives no number at all is at fault, not the caller.
+    const float none[4] = {NAN, -INFINITY, -INFINITY, NAN};
+    for (int temperature = 0; temperature < 2; temperature++) {
+        md_error err = {0};
+        uint32_t token;
+        s = open_sampler(&(md_sampling){.temperature = temperature}, 4);
+        assert_int_equal(md_sampler_next(s, none, &token, &err), MD_E_FORMAT);
+        assert_non_null(strstr(err.message, "logits"));
+        md_sampler_close(s);
+    }
 }
 
 static void test_refused_parameters(void **state) {

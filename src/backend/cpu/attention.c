@@ -239,17 +239,34 @@ static uint32_t blocks_of(const md_cpu_sequence *sequence, uint32_t c) {
     return (sequence->position + c) / MD_ATTN_BLOCK + 1;
 }
 
+// M and L of every column and head of the unit's sequence and KV head into scratch->totals. A worker's units follow
+// each other block by block, so this happens once or twice a stage and not once a block.
+static const md_cpu_totals *unit_totals(const md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch) {
+    uint32_t heads = group_heads(e);
+    if (scratch->totals_sequence == u->sequence && scratch->totals_kv_head == u->kv_head) return scratch->totals;
+    scratch->totals_sequence = u->sequence;
+    scratch->totals_kv_head = u->kv_head;
+    for (uint32_t c = 0; c < u->sequence->count; c++)
+        for (uint32_t h = 0; h < heads; h++) {
+            md_cpu_totals *to = &scratch->totals[c * heads + h];
+            totals(e, u->sequence->first + c, u->kv_head * heads + h, blocks_of(u->sequence, c), &to->m, &to->l);
+        }
+    return scratch->totals;
+}
+
 static void attend_quantized(md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch) {
     uint32_t heads = group_heads(e);
+    const md_cpu_totals *all = unit_totals(e, u, scratch);
     for (uint32_t c = 0; c < u->sequence->count; c++) {
         uint32_t positions = visible(u->sequence, c, u->block), column = u->sequence->first + c;
         if (!positions) continue;
         float m[MD_MAX_HEADS], l[MD_MAX_HEADS];
         for (uint32_t h = 0; h < heads; h++) {
             uint32_t head = u->kv_head * heads + h;
-            totals(e, column, head, blocks_of(u->sequence, c), &m[h], &l[h]);
+            m[h] = all[c * heads + h].m;
+            l[h] = all[c * heads + h].l;
             memcpy(scratch->scores + (size_t)h * MD_ATTN_BLOCK,
-                   score_row(e, column, head) + (size_t)u->block * MD_ATTN_BLOCK, MD_ATTN_BLOCK * sizeof(float));
+                   score_row(e, column, head) + (size_t)u->block * MD_ATTN_BLOCK, positions * sizeof(float));
         }
         quantized_values(e, u, positions, m, l, scratch);
         for (uint32_t h = 0; h < heads; h++)
@@ -287,6 +304,7 @@ static void attend_long_quantized(md_cpu_engine *e, const unit *u, md_cpu_scratc
 }
 
 void md_cpu_attention(md_cpu_engine *e, uint32_t layer, uint32_t worker) {
+    e->scratch[worker].totals_sequence = NULL; // those of another layer
     each_unit(e, layer, worker, attend_bf16, attend_long_quantized);
 }
 

@@ -35,6 +35,10 @@ typedef struct md_cpu_sequence {
     uint32_t blocks;       // attention blocks its last column sees
 } md_cpu_sequence;
 
+typedef struct md_cpu_totals { // over all blocks: the greatest score, and the sum of exponentials relative to it
+    float m, l;
+} md_cpu_totals;
+
 typedef struct md_cpu_scratch { // one worker's
     uint16_t *rows;             // normalized rows [columns][widest]
     void *x;                    // packed activations, or packed queries
@@ -45,6 +49,9 @@ typedef struct md_cpu_scratch { // one worker's
     float *accumulator;         // [dim]
     float *embed;               // [2 * hidden]
     md_pages pages;
+    md_cpu_totals *totals; // [columns][heads of a KV head], of totals_sequence and totals_kv_head
+    const struct md_cpu_sequence *totals_sequence; // NULL: none
+    uint32_t totals_kv_head;
 } md_cpu_scratch;
 
 typedef struct md_cpu_engine {

@@ -121,6 +121,7 @@ static uint64_t lay_scratch(const md_cpu_engine *e, md_cpu_scratch *scratch, uin
     scratch->scores = take(base, &at, heads * MD_ATTN_BLOCK * 4);
     scratch->o = take(base, &at, heads * e->dim * 4);
     scratch->accumulator = take(base, &at, (uint64_t)e->dim * 4);
+    scratch->totals = take(base, &at, columns * heads * sizeof *scratch->totals);
     scratch->embed = take(base, &at, 2 * (uint64_t)model->hidden * 4);
     return at;
 }
