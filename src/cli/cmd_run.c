@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -117,10 +116,15 @@ static double decode_rate(const md_result *r) {
     return r->completion_tokens > 1 ? rate(r->completion_tokens - 1, r->decode_seconds) : 0;
 }
 
+// VmHWM, not ru_maxrss: the latter survives exec, so it may be that of the program that started this one.
 static uint64_t peak_memory(void) {
-    struct rusage usage = {0};
-    getrusage(RUSAGE_SELF, &usage);
-    return (uint64_t)usage.ru_maxrss * 1024; // Linux counts in KiB
+    char line[128];
+    unsigned long kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status))
+        if (sscanf(line, "VmHWM: %lu kB", &kib) == 1) break;
+    if (status) fclose(status);
+    return (uint64_t)kib * 1024;
 }
 
 static void report_verbose(const md_model *model, const md_session *session, const md_result *r, uint64_t seed) {

@@ -120,11 +120,29 @@ static md_status refuse_variants(const md_config *c, md_error *err) {
         MD_TRY(md_json_get_bool(c->root, flags[i], &set, c->path, err));
         if (set) return md_fail(err, MD_E_UNSUPPORTED, "%s: \"%s\" is true, which is not modelled", c->path, flags[i]);
     }
-    static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping", "logits_scaling"};
-    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
-        const json_t *value = json_object_get(c->root, caps[i]);
+    static const char *const set[] = {
+        "attn_logit_softcapping", "final_logit_softcapping", "logits_scaling",    "logit_scale",
+        "residual_multiplier",    "embedding_multiplier",    "num_local_experts", "num_experts"};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+        const json_t *value = json_object_get(c->root, set[i]);
         if (value && !json_is_null(value))
-            return md_fail(err, MD_E_UNSUPPORTED, "%s: \"%s\" is set, which is not modelled", c->path, caps[i]);
+            return md_fail(err, MD_E_UNSUPPORTED, "%s: \"%s\" is set, which is not modelled", c->path, set[i]);
+    }
+    return MD_OK;
+}
+
+// "architectures" may be absent; what it names must be the architecture of the model_type.
+static md_status refuse_architectures(const md_config *c, md_error *err) {
+    static const char *const known[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"};
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(c->root, "architectures"), i, entry) {
+        const char *name = json_string_value(entry);
+        bool found = false;
+        for (size_t k = 0; name && k < sizeof known / sizeof *known; k++) found |= strcmp(name, known[k]) == 0;
+        if (!found)
+            return md_fail(err, MD_E_UNSUPPORTED, "%s: \"architectures\" names \"%.64s\", which is not modelled",
+                           c->path, name ? name : md_json_type_name(entry));
     }
     return MD_OK;
 }
@@ -170,7 +188,8 @@ static md_status parse_forward(md_config *c, const struct family *family, md_err
     c->o_bias = !family->qkv_bias && attention_bias;
     MD_TRY(md_config_parse_rope(c->root, family->rope_theta, &c->rope, c->path, err));
     MD_TRY(refuse_windows(c, family, err));
-    return refuse_variants(c, err);
+    MD_TRY(refuse_variants(c, err));
+    return refuse_architectures(c, err);
 }
 
 md_module md_config_layer_module(const md_config *c, uint32_t index) {
