@@ -128,15 +128,15 @@ def others_stream_on_during_a_prefill():
     with Server() as server:
         stream = server.stream(COMPLETE, {"prompt": "Once", "max_tokens": 3000, "logit_bias": ENDLESS})
         next(stream)
-        sock = server.open_post(COMPLETE, {"prompt": [9] * 1500, "max_tokens": 1})
+        sock = server.open_post(COMPLETE, {"prompt": [9] * 4000, "max_tokens": 1})
         wait_until(lambda: server.metric("requests_running") == 2, 5, "both run")
-        during = 0
+        during = 0  # a prefill in one piece would let one event through; slices let one through each, however fast it is
         while server.metric("requests_running") == 2 and during < 50:
             next(stream)
             during += 1
         stream.close()
         sock.close()
-        assert during >= 10, "%d events came while the other prompt was computed" % during
+        assert during >= 4, "%d events came while the other prompt was computed" % during
 
 
 def a_request_takes_too_long():
