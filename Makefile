@@ -1,6 +1,5 @@
 # A short front for CMake and the scripts in tools/. `make help` lists the targets.
 BUILD ?= build
-MODEL ?= models/fairytales
 CMAKE_FLAGS ?=
 PREFIX ?= /usr/local
 

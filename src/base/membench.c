@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 enum { LINE = 64, PREFETCH_AHEAD = 4096, MAX_THREADS = 1024 };
 
@@ -25,12 +26,6 @@ typedef struct reader {
     gate *gate;
     vec sum; // read by nobody, but the compiler cannot know
 } reader;
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void read_once(reader *r) {
     vec a = {0}, b = {0}, c = {0}, d = {0};
@@ -67,12 +62,12 @@ static double timed_pass(gate *g, reader *own, uint32_t others) {
     g->busy = others;
     pthread_cond_broadcast(&g->moved);
     pthread_mutex_unlock(&g->lock);
-    double begin = seconds();
+    double begin = md_clock_seconds();
     read_once(own);
     pthread_mutex_lock(&g->lock);
     while (g->busy) pthread_cond_wait(&g->moved, &g->lock);
     pthread_mutex_unlock(&g->lock);
-    return seconds() - begin;
+    return md_clock_seconds() - begin;
 }
 
 // Runs the passes on the calling thread and `threads - 1` others; returns the shortest pass in seconds, or 0 when the

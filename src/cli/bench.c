@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/membench.h"
 #include "base/status.h"
 #include "cli/term.h"
@@ -17,12 +17,6 @@ typedef struct side_state {
     md_session *session;
     double *decode, *prefill; // [repeats]
 } side_state;
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -79,14 +73,14 @@ static md_status measure(side_state *side, uint32_t depth, const uint32_t *token
                          double *tps, md_error *err) {
     MD_TRY(to_depth(side, depth, err));
     if (one_by_one) MD_TRY(md_session_feed(side->session, tokens, WARM_TOKENS, err));
-    double begin = seconds();
+    double begin = md_clock_seconds();
     if (one_by_one)
         for (uint32_t i = 0; i < n && !md_interrupted(); i++)
             MD_TRY(md_session_feed(side->session, tokens + i, 1, err));
     else
         MD_TRY(md_session_feed(side->session, tokens, n, err));
     if (md_interrupted()) return md_fail(err, MD_E_CANCELLED, "interrupted");
-    *tps = n / (seconds() - begin);
+    *tps = n / (md_clock_seconds() - begin);
     return MD_OK;
 }
 

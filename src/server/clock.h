@@ -1,15 +1,11 @@
-// The server's clock: monotonic milliseconds.
+// Deadlines as the server's condition variables want them; base/clock.h is the clock itself.
 #ifndef MD_SERVER_CLOCK_H
 #define MD_SERVER_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-static inline uint64_t md_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
+#include "base/clock.h"
 
 // `ms` milliseconds from now as pthread_cond_timedwait wants it (the condition must use CLOCK_MONOTONIC).
 static inline struct timespec md_ms_from_now(uint64_t ms) {

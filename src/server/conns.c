@@ -57,7 +57,7 @@ static void watch_once(md_conns *conns) {
     struct pollfd fds[MD_CONNS_MAX];
     md_conn *of[MD_CONNS_MAX];
     nfds_t n = 0;
-    uint64_t now = md_now_ms();
+    uint64_t now = md_clock_ms();
     for (uint32_t i = 0; i < MD_CONNS_MAX; i++) {
         md_conn *conn = &conns->conn[i];
         if (!conn->used) continue;
@@ -122,7 +122,7 @@ static void set_phase(md_conn *conn, md_conn_phase phase) {
     static const uint64_t allowed_ms[] = {HEAD_MS, BODY_MS, 0, WRITE_MS};
     if (phase != MD_CONN_HEAD) conn->kept = true;
     conn->phase = phase;
-    conn->since_ms = md_now_ms();
+    conn->since_ms = md_clock_ms();
     conn->deadline_ms = allowed_ms[phase] ? conn->since_ms + allowed_ms[phase] : 0;
 }
 

@@ -44,7 +44,7 @@ static void show_counts(md_scheduler *s) {
 
 // Takes the jobs out of the queue that nobody waits for any more or that waited too long.
 static void drop_queued(md_scheduler *s) {
-    uint64_t now = md_now_ms();
+    uint64_t now = md_clock_ms();
     md_job **link = &s->first;
     s->last = NULL;
     while (*link) {
@@ -189,7 +189,7 @@ md_submit md_scheduler_submit(md_scheduler *scheduler, md_job *job) {
     pthread_mutex_lock(&s->mutex);
     md_submit result = room(s);
     if (result == MD_SUBMIT_OK) {
-        job->submitted_ms = md_now_ms();
+        job->submitted_ms = md_clock_ms();
         if (s->options->request_seconds)
             job->deadline_ms = job->submitted_ms + (uint64_t)s->options->request_seconds * 1000;
         md_job_ref(job);

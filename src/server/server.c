@@ -41,7 +41,7 @@ static void serve(md_app *app, const sigset_t *signals, const char *host, uint16
         }
     }
     fprintf(stderr, "finishing what runs; the same signal again ends at once\n");
-    for (uint64_t end = md_now_ms() + (uint64_t)app->options->drain_seconds * 1000; md_now_ms() < end;)
+    for (uint64_t end = md_clock_ms() + (uint64_t)app->options->drain_seconds * 1000; md_clock_ms() < end;)
         if (md_scheduler_drain(app->scheduler, POLL_MS) || signal_came(signals, 0)) break;
 }
 

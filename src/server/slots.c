@@ -37,7 +37,7 @@ bool md_slots_admit(md_slots *slots, md_job *job) {
     slot->job = job;
     slot->order = slots->admitted++;
     slot->end.prompt_tokens = (uint32_t)job->prompt_size;
-    md_histogram_add(&slots->metrics->queue_time, md_now_ms() - job->submitted_ms);
+    md_histogram_add(&slots->metrics->queue_time, md_clock_ms() - job->submitted_ms);
     md_status status = md_pool_take(&slots->pool, job->prompt, job->prompt_size, &slot->session,
                                     &slot->end.cached_tokens, &slot->end.error);
     if (status != MD_OK) {
@@ -62,7 +62,7 @@ static void release(md_slots *slots, md_slot *slot, bool sound) {
         md_pool_give(&slots->pool, slot->session);
     else
         md_pool_discard(&slots->pool, slot->session);
-    uint64_t ms = md_now_ms() - slot->job->submitted_ms;
+    uint64_t ms = md_clock_ms() - slot->job->submitted_ms;
     md_count(&metrics->prompt_tokens, end->prompt_tokens);
     md_count(&metrics->cached_tokens, end->cached_tokens);
     if (end->status == MD_OK) {
@@ -98,7 +98,7 @@ void md_slots_free(md_slots *slots) {
 }
 
 void md_slots_drop(md_slots *slots) {
-    uint64_t now = md_now_ms();
+    uint64_t now = md_clock_ms();
     for (uint32_t i = 0; i < slots->count; i++) {
         md_slot *slot = &slots->slot[i];
         if (slot->state == MD_SLOT_FREE) continue;
@@ -133,7 +133,7 @@ static bool anyone_decodes(const md_slots *slots) {
 
 // At least one step, and more until the slice's time is over. A prompt that is complete begins to decode.
 void md_slots_prefill(md_slots *slots) {
-    uint64_t until = md_now_ms() + (anyone_decodes(slots) ? SLICE_SHARED_MS : SLICE_ALONE_MS);
+    uint64_t until = md_clock_ms() + (anyone_decodes(slots) ? SLICE_SHARED_MS : SLICE_ALONE_MS);
     do {
         md_slot *slot = next_prefill(slots);
         if (!slot) return;
@@ -152,7 +152,7 @@ void md_slots_prefill(md_slots *slots) {
             continue;
         }
         slot->state = MD_SLOT_DECODE;
-    } while (md_now_ms() < until);
+    } while (md_clock_ms() < until);
 }
 
 // ---- decode ----------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ static md_status choose(md_slots *slots, md_slot *slot, md_piece *piece, md_erro
     if (job->constraint) MD_TRY(md_constraint_accept(job->constraint, piece->next, err));
     md_count(&slots->metrics->generated_tokens, 1);
     if (slot->end.completion_tokens++ == 0)
-        md_histogram_add(&slots->metrics->first_token_time, md_now_ms() - job->submitted_ms);
+        md_histogram_add(&slots->metrics->first_token_time, md_clock_ms() - job->submitted_ms);
     return md_job_deliver(job, piece, err);
 }
 

@@ -141,22 +141,6 @@ md_status md_decoder_load(md_decoder *decoder, const json_t *json, const char *w
 
 // ---- one token -----------------------------------------------------------------------------------------------------
 
-static md_status replace(const md_decode_step *step, const md_buf *text, md_match_scratch *scratch, md_buf *out,
-                         md_error *err) {
-    md_match_iter iter;
-    MD_TRY(md_match_begin(&iter, step->pattern, text->data, text->size, scratch, err));
-    size_t copied = 0, start, end;
-    for (;;) {
-        bool found;
-        MD_TRY(md_match_next(&iter, &found, &start, &end, err));
-        if (!found) break;
-        MD_TRY(md_buf_append(out, text->data + copied, start - copied));
-        MD_TRY(md_buf_append(out, step->content, step->content_size));
-        copied = end;
-    }
-    return md_buf_append(out, text->data + copied, text->size - copied);
-}
-
 static md_status strip(const md_decode_step *step, const md_buf *text, md_buf *out) {
     size_t start = 0, end = text->size, size;
     for (size_t i = 0; i < step->start && start < end; i++) {
@@ -211,7 +195,7 @@ md_status md_decoder_token(const md_decoder *decoder, const char *token, size_t 
         md_status status;
         size_t made = out->size;
         if (step->kind == MD_DECODE_REPLACE) {
-            status = replace(step, &text, scratch, out, err);
+            status = md_match_replace(step->pattern, &text, step->content, step->content_size, scratch, out, err);
         } else if (step->kind == MD_DECODE_STRIP) {
             status = strip(step, &text, out);
         } else {

@@ -121,22 +121,6 @@ static md_status lowercase(const md_buf *text, md_buf *out) {
     return MD_OK;
 }
 
-static md_status replace(const md_normalizer_step *step, const md_buf *text, md_buf *out, md_match_scratch *scratch,
-                         md_error *err) {
-    md_match_iter iter;
-    MD_TRY(md_match_begin(&iter, step->pattern, text->data, text->size, scratch, err));
-    size_t copied = 0, start, end;
-    for (;;) {
-        bool found;
-        MD_TRY(md_match_next(&iter, &found, &start, &end, err));
-        if (!found) break;
-        MD_TRY(md_buf_append(out, text->data + copied, start - copied));
-        MD_TRY(md_buf_append(out, step->content, step->content_size));
-        copied = end;
-    }
-    return md_buf_append(out, text->data + copied, text->size - copied);
-}
-
 static md_status strip(const md_normalizer_step *step, const md_buf *text, md_buf *out) {
     size_t start = 0, end = text->size, size;
     while (step->strip_left && start < end && md_char_is_space(md_utf8_decode(text->data + start, end - start, &size)))
@@ -160,7 +144,8 @@ static md_status apply(const md_normalizer_step *step, const md_buf *text, md_bu
     case MD_NORMALIZE_PREPEND:
         MD_TRY(md_buf_append(out, step->content, step->content_size));
         return md_buf_append(out, text->data, text->size);
-    case MD_NORMALIZE_REPLACE: return replace(step, text, out, scratch, err);
+    case MD_NORMALIZE_REPLACE:
+        return md_match_replace(step->pattern, text, step->content, step->content_size, scratch, out, err);
     case MD_NORMALIZE_STRIP: return strip(step, text, out);
     case MD_NORMALIZE_BYTE_LEVEL: return md_byte_level_encode(text->data, text->size, out);
     }

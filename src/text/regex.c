@@ -204,3 +204,19 @@ md_status md_match_next(md_match_iter *iter, bool *found, size_t *start, size_t 
     }
     return MD_OK;
 }
+
+md_status md_match_replace(const md_pattern *pattern, const md_buf *text, const char *content, size_t size,
+                           md_match_scratch *scratch, md_buf *out, md_error *err) {
+    md_match_iter iter;
+    MD_TRY(md_match_begin(&iter, pattern, text->data, text->size, scratch, err));
+    size_t copied = 0, start, end;
+    for (;;) {
+        bool found;
+        MD_TRY(md_match_next(&iter, &found, &start, &end, err));
+        if (!found) break;
+        MD_TRY(md_buf_append(out, text->data + copied, start - copied));
+        MD_TRY(md_buf_append(out, content, size));
+        copied = end;
+    }
+    return md_buf_append(out, text->data + copied, text->size - copied);
+}

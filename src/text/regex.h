@@ -45,4 +45,8 @@ md_status md_match_begin(md_match_iter *iter, const md_pattern *pattern, const c
 // *found = false at the end. MD_E_CONTEXT when the regex needs more steps than it is allowed.
 md_status md_match_next(md_match_iter *iter, bool *found, size_t *start, size_t *end, md_error *err);
 
+// Appends `text` to `out` with every match replaced by the `size` bytes of `content`.
+md_status md_match_replace(const md_pattern *pattern, const md_buf *text, const char *content, size_t size,
+                           md_match_scratch *scratch, md_buf *out, md_error *err);
+
 #endif

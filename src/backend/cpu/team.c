@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 enum {
     SPINS = 3000,         // about 30 us of pause instructions: longer than a usual wait inside a step
     SPINS_CROWDED = 30,   // more workers than CPUs: the one waited for may need this CPU
@@ -75,12 +77,6 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t ms) {
 
 static void futex_wake_all(_Atomic uint32_t *word) {
     syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 // The first worker whose progress is below target, or `workers` when all have come.
@@ -151,7 +147,7 @@ static bool wait_all(md_team *team, uint64_t target, uint32_t worker, uint32_t p
         if (first_missing(team, target) == team->workers) return true;
         cpu_pause();
     }
-    uint64_t last = now_ms(), waited = 0;
+    uint64_t last = md_clock_ms(), waited = 0;
     for (uint32_t i = 0;; i++) {
         if (first_missing(team, target) == team->workers) return true;
         if (is_abandoned(team, target >> 32)) return false;
@@ -159,7 +155,7 @@ static bool wait_all(md_team *team, uint64_t target, uint32_t worker, uint32_t p
             sched_yield();
         else
             sleep_until_wake(team, target);
-        uint64_t now = now_ms(), slice = now - last;
+        uint64_t now = md_clock_ms(), slice = now - last;
         waited += slice < COUNTED_SLICE_MS ? slice : COUNTED_SLICE_MS;
         last = now;
         if (waited < deadline_ms) continue;
@@ -253,7 +249,7 @@ static void step_aside(const md_team *team) {
 
 bool md_team_settle(md_team *team, uint32_t deadline_ms, md_team_late *late) {
     uint64_t target = team->run << 32 | MD_TEAM_END;
-    uint64_t last = now_ms(), waited = 0;
+    uint64_t last = md_clock_ms(), waited = 0;
     uint32_t missing;
     while ((missing = first_missing(team, target)) != team->workers) {
         if (waited >= deadline_ms) {
@@ -268,7 +264,7 @@ bool md_team_settle(md_team *team, uint32_t deadline_ms, md_team_late *late) {
             return false;
         }
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        uint64_t now = now_ms(), slice = now - last;
+        uint64_t now = md_clock_ms(), slice = now - last;
         waited += slice < COUNTED_SLICE_MS ? slice : COUNTED_SLICE_MS;
         last = now;
     }
