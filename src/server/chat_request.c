@@ -126,7 +126,7 @@ md_status md_chat_request_read(const json_t *body, const md_served *served, md_j
     md_chat_prompt prompt = {0};
     md_status status;
     MD_TRY_GOTO(md_params_check_model(body, served, err));
-    MD_TRY_GOTO(md_params_read(body, served, 0, job, &out->params, err));
+    MD_TRY_GOTO(md_params_read(body, served, (md_length_rule){.least = 1}, job, &out->params, err));
     MD_TRY_GOTO(read_logprobs(body, job, out, err));
     MD_TRY_GOTO(md_field_bool(body, "parallel_tool_calls", &out->parallel_calls, err));
     MD_TRY_GOTO(md_chat_request_render(body, served, &out->tools, &prompt, err));
