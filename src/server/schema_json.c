@@ -109,7 +109,8 @@ static md_status emit_value(md_grammar *grammar, md_json_parts *parts, md_error 
 }
 
 md_status md_json_parts_emit(md_grammar *grammar, md_text_form form, md_json_parts *parts, md_error *err) {
-    md_charset all = {.count = 0};
+    md_charset all = {.count = 0}; // but U+0000, which many readers of JSON can't take
+    md_charset_add(&all, 0, 0);
     md_charset_negate(&all);
     parts->form = form;
     MD_TRY(emit_space(grammar, &parts->space, err));

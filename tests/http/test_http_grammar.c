@@ -55,8 +55,8 @@ static bool accepts(md_automaton *automaton, const char *text) {
 }
 
 // A sentence by a random walk; it ends at the first chance after `enough` bytes, from where on the bytes in `closing`
-// are likelier than others. Fails at a dead end.
-static void walk(md_automaton *automaton, size_t enough, const char *closing, char *out, size_t cap) {
+// are likelier than others. False when it finds no end within `cap` bytes. Fails at a dead end.
+static bool walk(md_automaton *automaton, size_t enough, const char *closing, char *out, size_t cap) {
     uint32_t state = md_automaton_start(automaton);
     size_t n = 0;
     while (!(md_automaton_accepts(automaton, state) && (n >= enough || random_below(4) == 0))) {
@@ -73,11 +73,12 @@ static void walk(md_automaton *automaton, size_t enough, const char *closing, ch
         uint8_t byte = ways[random_below(count)];
         for (uint32_t i = 0; n >= enough && i < count && !strchr(closing, byte); i++)
             if (strchr(closing, ways[i]) && random_below(2)) byte = ways[i];
-        if (n + 1 == cap) fail_msg("a walk did not end: %.*s", 200, out);
+        if (n + 1 == cap) return false;
         out[n++] = (char)byte;
         assert_int_equal(md_automaton_next(automaton, state, byte, &state, NULL), MD_OK);
     }
     out[n] = '\0';
+    return true;
 }
 
 // ---- numbers ---------------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ static void whole_numbers_within_bounds(void **state) {
                 assert_false(accepts(automaton, "01") || accepts(automaton, "-0") || accepts(automaton, "1.0") ||
                              accepts(automaton, "1e1") || accepts(automaton, ""));
                 char sentence[64];
-                for (int w = 0; w < 4; w++) walk(automaton, 0, "", sentence, sizeof sentence);
+                for (int w = 0; w < 4; w++) assert_true(walk(automaton, 0, "", sentence, sizeof sentence));
                 md_automaton_free(automaton);
             }
 }
@@ -153,7 +154,7 @@ static void decimal_numbers_within_bounds(void **state) {
                 }
                 for (int w = 0; w < 6; w++) {
                     char sentence[64];
-                    walk(automaton, 3, "", sentence, sizeof sentence);
+                    assert_true(walk(automaton, 3, "", sentence, sizeof sentence));
                     double x = strtod(sentence, NULL);
                     bool below = i >= 0 && x < strtod(texts[i], NULL), above = k < N && x > strtod(texts[k], NULL);
                     if (below || above) fail_msg("%s: %s", text, sentence);
@@ -252,15 +253,19 @@ static void patterns_as_pcre2_reads_them(void **state) {
             in += expected;
             if (accepts(automaton, json) != expected) fail_msg("%s: %s, PCRE2 says %d", patterns[p], json, expected);
         }
-        // And what it writes by itself. (By chance alone it would rarely come upon what an open pattern waits for.)
-        for (int w = 0; w < 40 && patterns[p][0] == '^'; w++) {
+        // And what it writes by itself. By chance alone it rarely comes upon what a pattern without anchors waits for.
+        for (int w = 0; w < 40; w++) {
             char sentence[4096];
-            walk(automaton, 4, "\"", sentence, sizeof sentence);
+            if (!walk(automaton, 4, "\"", sentence, sizeof sentence)) break;
             json_t *value = json_loads(sentence, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
             if (!value) fail_msg("%s: %s is no JSON", patterns[p], sentence);
-            if (strlen(json_string_value(value)) == json_string_length(value) &&
-                !pcre_matches(patterns[p], json_string_value(value)))
-                fail_msg("%s: wrote %s", patterns[p], sentence);
+            const char *text_written = json_string_value(value);
+            bool ascii = true;
+            for (const char *c = text_written; *c; c++) ascii &= (unsigned char)*c < 0x80;
+            // PCRE2's \s is ASCII's here, ECMA's is Unicode's.
+            bool comparable =
+                strlen(text_written) == json_string_length(value) && (ascii || !strstr(patterns[p], "\\s"));
+            if (comparable && !pcre_matches(patterns[p], text_written)) fail_msg("%s: wrote %s", patterns[p], sentence);
             json_decref(value);
         }
         md_automaton_free(automaton);
@@ -325,7 +330,7 @@ static void recursive_schemas_have_no_dead_ends(void **state) {
         md_automaton *automaton = compiled(schemas[i]);
         static char sentence[1 << 16];
         for (int w = 0; w < 30; w++) {
-            walk(automaton, 50, "\"]}", sentence, sizeof sentence);
+            assert_true(walk(automaton, 50, "\"]}", sentence, sizeof sentence));
             json_t *value = json_loads(sentence, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
             if (!value) fail_msg("%s is no JSON", sentence);
             json_decref(value);
