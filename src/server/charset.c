@@ -167,10 +167,8 @@ md_status md_text_emit(md_grammar *grammar, const char *text, size_t n, md_text_
         find_escapes(c, form, escapes, &count);
         if (c >= 0x80 || is_plain(c, form))
             MD_TRY(md_grammar_emit(grammar, MD_GRAMMAR_RANGE, c, c, NULL, err));
-        else if (count)
-            MD_TRY(md_grammar_emit_bytes(grammar, escapes[0], strlen(escapes[0]), err));
         else
-            return md_fail(err, MD_E_UNSUPPORTED, "a text with the character U+%04X can't be written here", c);
+            MD_TRY(md_grammar_emit_bytes(grammar, escapes[0], strlen(escapes[0]), err));
     }
     return MD_OK;
 }

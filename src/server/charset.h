@@ -29,7 +29,7 @@ bool md_charset_equal(const md_charset *a, const md_charset *b);
 // an empty set, give code that reads nothing.
 md_status md_charset_emit(md_grammar *grammar, const md_charset *set, md_text_form form, md_error *err);
 
-// Appends code that reads exactly this text. MD_E_UNSUPPORTED where the form can't write it.
+// Appends code that reads exactly this text, inside a JSON string: form is not MD_TEXT_RAW.
 md_status md_text_emit(md_grammar *grammar, const char *text, size_t n, md_text_form form, md_error *err);
 
 #endif

@@ -112,9 +112,19 @@ md_status md_schema_nothing(md_schema *s, md_error *err) {
     return md_grammar_emit(s->grammar, MD_GRAMMAR_RANGE, 1, 0, NULL, err);
 }
 
+// A string as it is, in CDATA where it has a "<".
+static md_status emit_raw(md_schema *s, const char *text, size_t n, md_error *err) {
+    bool cdata = memchr(text, '<', n) != NULL;
+    if (strlen(text) != n || (cdata && strstr(text, "]]>")))
+        return md_fail(err, MD_E_UNSUPPORTED, "%s: a call's XML has no form for \"%.64s\"", s->path, text);
+    if (!cdata) return md_grammar_emit_bytes(s->grammar, text, n, err);
+    MD_TRY(md_grammar_emit_bytes(s->grammar, "<![CDATA[", 9, err));
+    MD_TRY(md_grammar_emit_bytes(s->grammar, text, n, err));
+    return md_grammar_emit_bytes(s->grammar, "]]>", 3, err);
+}
+
 md_status md_schema_literal(md_schema *s, const json_t *value, md_error *err) {
-    if (s->raw && json_is_string(value))
-        return md_text_emit(s->grammar, json_string_value(value), json_string_length(value), MD_TEXT_RAW, err);
+    if (s->raw && json_is_string(value)) return emit_raw(s, json_string_value(value), json_string_length(value), err);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text) return md_fail(err, MD_E_MEMORY, "%s: out of memory", s->path);
     md_status status = MD_OK;
