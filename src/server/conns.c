@@ -4,6 +4,7 @@
 #include "server/conns.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -44,9 +45,17 @@ struct md_conns {
 static void drop(md_conn *conn) {
     // Said before the close, where a client that is still sending its first request may read it. A connection that is
     // kept open between requests is just closed.
-    static const char late[] = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+#define LATE                                                                                                           \
+    "{\"error\":{\"message\":\"the request took too long to "                                                          \
+    "arrive\",\"type\":\"invalid_request_error\",\"param\":null,"                                                      \
+    "\"code\":\"request_timeout\"}}"
+    char late[512];
+    int n = snprintf(late, sizeof late,
+                     "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                     "Content-Length: %zu\r\n\r\n" LATE,
+                     sizeof LATE - 1);
     if (conn->phase == MD_CONN_BODY || (conn->phase == MD_CONN_HEAD && !conn->kept))
-        (void)!send(conn->fd, late, sizeof late - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)!send(conn->fd, late, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(conn->fd, SHUT_RDWR); // its own thread sees the end and cleans up
     conn->deadline_ms = 0;
     if (conn->job) md_job_group_cancel(conn->job);

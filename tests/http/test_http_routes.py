@@ -1,7 +1,9 @@
 """Routes, methods, error objects and every field of the two OpenAI requests."""
 import json
 import subprocess
+import tempfile
 
+import scripted_model
 from harness import MODEL, PROGRAM, Server, main, wait_until
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
@@ -135,6 +137,10 @@ def stop_strings():
     for stop in [full[10:18], full[3:4], full[20:30]]:
         choice = server.complete(max_tokens=40, temperature=0, stop=["never there", stop])["choices"][0]
         assert choice["text"] == full[: full.index(stop)] and choice["finish_reason"] == "stop", (choice, stop)
+    # OpenAI's limit is 4; here it is 16, since clients of other servers send more.
+    many = server.complete(max_tokens=40, temperature=0, stop=["nothing %d" % i for i in range(15)] + [full[10:18]])["choices"][0]
+    assert many["text"] == full[: full.index(full[10:18])]
+    assert "16" in server.refused(COMPLETE, {"prompt": "x", "stop": ["nothing %d" % i for i in range(17)]}, param="stop")
     assert server.complete(max_tokens=3, temperature=0, stop="zzzz")["choices"][0]["finish_reason"] == "length"
 
 
@@ -220,8 +226,6 @@ def api_key_and_cors():
 
 
 def starting():
-    import subprocess
-    from harness import PROGRAM
     run = lambda *args: subprocess.run([PROGRAM, "serve", *args], capture_output=True, text=True, timeout=60)
     missing = run("-m", "/nowhere", "--port", "0")
     assert missing.returncode == 1 and "/nowhere" in missing.stderr, missing
@@ -241,9 +245,54 @@ def refused_at_the_start():
         assert done.returncode == status and say in done.stderr and "ready" not in done.stderr, done
 
 
+def a_tokenizer_that_does_not_fit():
+    """Said once, at the start, and not to each request. A template is not needed for completions."""
+    scripts, template = {"plain": [b"Hello", b", ", b"world"]}, "{{ messages[0].content }}<|plain|>"
+
+    def change(folder, name, edit):
+        path = "%s/%s" % (folder, name)
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+        edit(value)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+
+    def beyond(t):
+        t["model"]["vocab"]["zzz"] = 5000
+
+    def bos_beyond(t):
+        for token in t["added_tokens"]:
+            if token["content"] == "<s>":
+                token["id"] = 4000
+        t["post_processor"] = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                               "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [4000], "tokens": ["<s>"]}}}
+
+    for name, edit, say in [("beyond", beyond, "5000"), ("bos", bos_beyond, "4000")]:
+        with tempfile.TemporaryDirectory() as folder:
+            scripted_model.write(folder, scripts, template)
+            change(folder, "tokenizer.json", edit)
+            done = subprocess.run([PROGRAM, "serve", "-m", folder, "--port", "0"], capture_output=True, text=True, timeout=60)
+            assert done.returncode == 1 and "tokenizer.json" in done.stderr and say in done.stderr and "768" in done.stderr, (name, done)
+            assert "ready" not in done.stderr
+    with tempfile.TemporaryDirectory() as folder:
+        scripted_model.write(folder, scripts, template)
+        change(folder, "tokenizer_config.json", lambda c: c.pop("chat_template"))
+        with Server(model=folder) as s:
+            assert s.complete("x<|plain|>", max_tokens=2)["choices"][0]["text"] == "Hello, "
+            message = s.refused(CHAT, {"messages": HELLO}, param="messages", code="unsupported")
+            assert "--chat-template-file" in message, message
+    for broken in ["{% for %}", "{{ raise_exception('no') }}"]:
+        with tempfile.TemporaryDirectory() as folder:
+            scripted_model.write(folder, scripts, broken)
+            with Server(model=folder) as s:
+                assert s.complete("x<|plain|>", max_tokens=2)["choices"][0]["text"] == "Hello, "
+                assert s.post(CHAT, {"messages": HELLO}).status == 400
+                assert any("template" in line for line in s.lines), s.lines
+
+
 if __name__ == "__main__":
     with Server() as server:
         main(routes, methods_and_paths, text_routes, bodies_that_are_no_request, fields_of_a_wrong_type_or_range,
              the_model_field, fields_that_are_off, logit_bias_and_penalties, stop_strings, prompts,
              a_prompt_beyond_the_context, text_can_not_become_a_control_token, one_bos, api_key_and_cors, starting,
-             refused_at_the_start)
+             refused_at_the_start, a_tokenizer_that_does_not_fit)
