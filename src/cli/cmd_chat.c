@@ -8,6 +8,7 @@
 #include "cli/chat_state.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/pull_offer.h"
 #include "cli/term.h"
 
 typedef struct chat_args {
@@ -44,6 +45,7 @@ static const md_option_group chat_groups[] = {
 // ---- opening ---------------------------------------------------------------------------------------------------
 
 static md_status open_chat(md_chat *chat, const chat_args *args, md_error *err) {
+    MD_TRY(md_pull_offer(&args->model, true, err));
     MD_TRY(md_open_model(&args->model, &args->engine, &chat->model, err));
     md_model_get_info(chat->model, &chat->info);
     const md_tokenizer *tokenizer = md_model_tokenizer(chat->model);

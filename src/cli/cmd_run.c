@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/pull_offer.h"
 #include "cli/shared.h"
 #include "cli/term.h"
 
@@ -254,7 +255,8 @@ static int run(const void *arguments, int words, char **word) {
         md_fail(&err, MD_E_USAGE, "-p and -f exclude each other");
         return md_out_error("run", args->json, &err);
     }
-    md_status status = md_open_model(&args->model, &args->engine, &model, &err);
+    md_status status = md_pull_offer(&args->model, !args->json, &err);
+    if (status == MD_OK) status = md_open_model(&args->model, &args->engine, &model, &err);
     if (status == MD_OK) {
         answer a = {.stream = !args->json,
                     .ids = json_array(),

@@ -74,6 +74,23 @@ fail:
     return status;
 }
 
+void md_hub_cache_remove(const md_hub_cache *cache, const char *etag) {
+    char *path = NULL;
+    if (md_hub_cache_path(cache, &path, NULL, "blobs/%s", etag) == MD_OK) unlink(path);
+    free(path);
+}
+
+void md_hub_cache_discard(const md_hub_cache *cache) {
+    static const char *const names[] = {"blobs", "refs", "snapshots"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = md_path_join(cache->dir, names[i]);
+        if (path) rmdir(path); // fails where there is something in it
+        free(path);
+    }
+    rmdir(cache->dir);
+    rmdir(cache->locks);
+}
+
 void md_hub_cache_close(md_hub_cache *cache) {
     free(cache->dir);
     free(cache->locks);
