@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/membench.h"
 #include "base/status.h"
+#include "cli/shared.h"
 #include "cli/term.h"
 
 enum { WARM_TOKENS = 3, CEILING_PASSES = 2 };
@@ -47,6 +48,7 @@ static md_status open_side(const md_bench_options *options, uint32_t index, side
                                       .deadline_ms = options->deadline_ms};
     MD_TRY(md_model_open(options->model, &model_options, &side->model, err));
     md_model_get_info(side->model, &side->info);
+    if (index == 0) md_warn_threads(side->model);
     uint64_t widest = options->prompt > options->decode + WARM_TOKENS ? options->prompt : options->decode + WARM_TOKENS;
     uint64_t need = options->depth + widest;
     if (need > side->info.context)

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/cpu_name.h"
+#include "base/cpu_info.h"
 #include "cli/output.h"
 
 enum { MAX_CACHES = 8 };

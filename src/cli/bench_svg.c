@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu_name.h"
+#include "base/cpu_info.h"
 #include "cli/bench_report.h"
 #include "cli/svg.h"
 

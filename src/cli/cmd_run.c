@@ -33,7 +33,8 @@ static const md_option run_options[] = {
     {'n', "tokens", "N", MD_OPT_COUNT, AT(tokens), 0, 4294967295.0,
      "write at most N tokens (512); 0: until the context is full"},
     {'c', "context", "CTX", MD_OPT_COUNT, AT(context), 1, 4294967295.0,
-     "tokens that prompt and answer have room for; without it as many as they need"},
+     "positions of the KV cache: room for prompt and answer, whose last token needs none; without it as many as they "
+     "need"},
     {0, "kv", "KV", MD_OPT_TEXT, AT(kv), 0, 0,
      "KV cache: none (bf16), snapshot (its kv_config.json), 8 or 4 bits, or a file like kv_config.json"},
     {0, "ignore-eos", NULL, MD_OPT_FLAG, AT(ignore_eos), 0, 0, "go on past end-of-text tokens"},

@@ -1,8 +1,11 @@
-#include "base/cpu_name.h"
+#define _GNU_SOURCE // sched_getaffinity
+#include "base/cpu_info.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 // The value of a line "key   : value" into `out`, where the line has that key and a value.
 static void take(const char *line, const char *key, char *out, size_t size) {
@@ -34,3 +37,10 @@ const char *md_cpu_name_from(const char *path, char *out, size_t size) {
 }
 
 const char *md_cpu_name(char *out, size_t size) { return md_cpu_name_from("/proc/cpuinfo", out, size); }
+
+uint32_t md_cpu_count(void) {
+    cpu_set_t set; // a machine of more than CPU_SETSIZE CPUs makes the call fail
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+    long online = count > 0 ? count : sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (uint32_t)online : 1;
+}
