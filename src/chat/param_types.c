@@ -1,6 +1,5 @@
 #include "chat/param_types.h"
 
-#include <stdint.h>
 #include <string.h>
 
 enum { DEPTH_MAX = 8, REF_MAX = 256 };
@@ -27,20 +26,20 @@ static const json_t *find_ref(const json_t *root, const char *ref) {
 // A union is known only when all of its parts are.
 static unsigned types_of(const json_t *root, const json_t *schema, int depth) {
     static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
-    const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum"), *item;
+    const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
     const json_t *constant = json_object_get(schema, "const");
     unsigned types = 0;
-    size_t i;
     if (!json_is_object(schema) || depth == DEPTH_MAX) return 0;
     if (json_is_string(type)) return of_name(type);
-    json_array_foreach((json_t *)(uintptr_t)type, i, item) types |= of_name(item);
+    for (size_t i = 0; i < json_array_size(type); i++) types |= of_name(json_array_get(type, i));
     if (types) return types;
     if (constant) return of_value(constant);
-    json_array_foreach((json_t *)(uintptr_t)values, i, item) types |= of_value(item);
+    for (size_t i = 0; i < json_array_size(values); i++) types |= of_value(json_array_get(values, i));
     if (types) return types;
     for (size_t u = 0; u < 3; u++) {
-        json_array_foreach(json_object_get(schema, unions[u]), i, item) {
-            unsigned more = types_of(root, item, depth + 1);
+        const json_t *parts = json_object_get(schema, unions[u]);
+        for (size_t i = 0; i < json_array_size(parts); i++) {
+            unsigned more = types_of(root, json_array_get(parts, i), depth + 1);
             if (!more) return 0;
             types |= more;
         }

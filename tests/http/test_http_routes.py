@@ -239,7 +239,7 @@ def starting():
 
 
 def refused_at_the_start():
-    for args, status, say in [(["--kv", "5"], 1, "kv: expected"), (["--kv", ""], 1, "kv: expected"),
+    for args, status, say in [(["--kv", "5"], 2, "kv: found"), (["--kv", ""], 2, "kv: found"),
                               (["--kv", "Makefile"], 1, "Makefile"), (["--api-key", ""], 2, "--api-key is empty")]:
         done = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--port", "0", *args], capture_output=True, text=True, timeout=60)
         assert done.returncode == status and say in done.stderr and "ready" not in done.stderr, done
