@@ -9,6 +9,7 @@
 #include "base/bf16.h"
 #include "base/fpmode.h"
 #include "model/rope.h"
+#include "plan/check.h"
 
 typedef struct ref_stage {
     md_ref_matrix matrix[3];
@@ -180,6 +181,7 @@ md_status md_reference_open(const md_plan *plan, const md_engine_options *option
     if (!__builtin_cpu_supports("fma"))
         return md_fail(err, MD_E_UNSUPPORTED, "this CPU has no FMA instructions; the reference engine needs them");
 #endif
+    MD_TRY(md_plan_check(plan, err));
     ref_engine *e = calloc(1, sizeof *e);
     if (!e) return md_fail(err, MD_E_MEMORY, "out of memory");
     e->base = (md_engine){.ops = &ref_ops, .snapshot = plan->snapshot, .plan = plan};
