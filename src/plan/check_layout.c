@@ -181,11 +181,15 @@ static md_status check_arena(const checker *c) {
 
 static md_status check_asked(const md_layout *layout, const md_plan *plan, const md_tile_codec *codec, uint32_t workers,
                              md_error *err) {
-    if (layout->plan != plan) return md_fail(err, MD_E_INTERNAL, "layout: plan: found another one than was given");
+    if (layout->plan != plan)
+        return md_fail(err, MD_E_INTERNAL, "layout: plan: found another one, expected the given one");
     if (layout->codec != codec)
-        return md_fail(err, MD_E_INTERNAL, "layout: codec: found another one than %s, as expected", codec->name);
-    if (layout->workers == workers) return MD_OK;
-    return md_fail(err, MD_E_INTERNAL, "layout: workers: found %u, expected %u", layout->workers, workers);
+        return md_fail(err, MD_E_INTERNAL, "layout: codec: found another one, expected %s", codec->name);
+    if (layout->workers != workers)
+        return md_fail(err, MD_E_INTERNAL, "layout: workers: found %u, expected %u", layout->workers, workers);
+    if (layout->stage && layout->run && layout->worker_offset && layout->worker_bytes) return MD_OK;
+    return md_fail(err, MD_E_INTERNAL,
+                   "layout: stage, run, worker_offset or worker_bytes: found none, expected a table");
 }
 
 md_status md_layout_check(const md_layout *layout, const md_plan *plan, const md_tile_codec *codec, uint32_t workers,

@@ -3,6 +3,7 @@
 // its own fault.
 #define _GNU_SOURCE // memmem
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -25,14 +26,16 @@ static uint16_t start(void) {
     return port;
 }
 
+// Each connection comes from another loopback address: of one address the ports would run out, since those of closed
+// connections stay taken for a minute.
 static int connect_to(uint16_t port) {
+    static uint16_t from;
+    const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f010000u + from++)};
     const struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    require(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
-    // Closed by a reset: no port is kept waiting, however many connections follow.
-    const struct linger reset = {.l_onoff = 1};
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    require(fd >= 0 && bind(fd, (const struct sockaddr *)&own, sizeof own) == 0);
+    require(connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
     return fd;
 }
 
@@ -41,7 +44,9 @@ static size_t talk(int fd, const char *bytes, size_t n, char *reply) {
     size_t sent = 0, got = 0;
     for (;;) {
         struct pollfd wait = {.fd = fd, .events = (short)(POLLIN | (sent < n ? POLLOUT : 0))};
-        require(poll(&wait, 1, PATIENCE_MS) > 0); // 0: the server hangs
+        int ready = poll(&wait, 1, PATIENCE_MS);
+        if (ready < 0 && errno == EINTR) continue; // libFuzzer's own timer
+        require(ready > 0);                        // else the server hangs
         if (wait.revents & POLLOUT) {
             ssize_t more = send(fd, bytes + sent, n - sent, MSG_DONTWAIT);
             sent = more > 0 ? sent + (size_t)more : n;
