@@ -26,7 +26,7 @@ static void use(md_chat *chat) {
     md_error err = {0};
     snprintf(path, sizeof path, "%s/saved", scratch_dir());
     require(md_chat_count(chat, &tokens, &err) == MD_OK);
-    require(md_chat_save(chat, path, &err) == MD_OK);
+    require(md_chat_save(chat, path, true, &err) == MD_OK);
     json_t *before = json_deep_copy(chat->messages);
     require(md_chat_load(chat, path, &err) == MD_OK && json_equal(before, chat->messages));
     require(md_chat_count(chat, &again, &err) == MD_OK && tokens == again);
