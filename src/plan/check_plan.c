@@ -132,12 +132,11 @@ static md_status check_shape(const checker *c, uint32_t s, uint32_t m) {
     const md_stage *stage = &c->plan->stage[s];
     const md_matrix *matrix = stage->matrix[m];
     uint32_t q = model->q_heads * model->head_dim, kv = model->kv_heads * model->head_dim;
-    uint32_t rows = model->hidden, cols = model->hidden;
+    uint32_t rows = model->hidden;
     if (stage->kind == MD_STAGE_QKV) rows = m == 0 ? q : kv;
-    if (stage->kind == MD_STAGE_OUT) cols = q;
     if (stage->kind == MD_STAGE_GATE_UP) rows = model->ffn;
-    if (stage->kind == MD_STAGE_DOWN) cols = model->ffn;
     if (stage->kind == MD_STAGE_HEAD) rows = model->vocab;
+    uint32_t cols = stage->kind == MD_STAGE_OUT ? q : stage->kind == MD_STAGE_DOWN ? model->ffn : model->hidden;
     if (matrix->rows != rows) return wrong(c, s, "rows of a matrix", matrix->rows, rows);
     return matrix->cols == cols ? MD_OK : wrong(c, s, "columns of a matrix", matrix->cols, cols);
 }
