@@ -62,9 +62,10 @@ void md_chat_clear(md_chat *chat) {
 }
 
 md_status md_chat_save(const md_chat *chat, const char *path, md_error *err) {
+    uint64_t losses = md_json_losses();
     char *text = json_dumps(chat->messages, JSON_INDENT(2));
     size_t n = text ? strlen(text) : 0;
-    char *line = text ? realloc(text, n + 2) : NULL;
+    char *line = text && md_json_losses() == losses ? realloc(text, n + 2) : NULL;
     if (!line) {
         free(text);
         return md_fail(err, MD_E_MEMORY, "out of memory");

@@ -1,10 +1,10 @@
 // md_devices and md_emit_cuda: what the CUDA backend can say without opening an engine.
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "backend/cuda/dl.h"
 #include "backend/cuda/emit.h"
+#include "base/json.h"
 #include "megadecode.h"
 #include "plan/plan.h"
 
@@ -26,6 +26,7 @@ static json_t *describe(int index) {
 
 md_status md_devices(char **json, md_error *err) {
     *json = NULL;
+    uint64_t losses = md_json_losses();
     json_t *list = json_pack("[{s:s, s:b}]", "device", "cpu", "usable", 1);
     md_error gpu;
     int count = 0;
@@ -34,7 +35,10 @@ md_status md_devices(char **json, md_error *err) {
     for (int i = 0; i < count; i++) json_array_append_new(list, describe(i));
     *json = json_dumps(list, JSON_COMPACT);
     json_decref(list);
-    return *json ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
+    if (md_json_losses() == losses) return MD_OK;
+    free(*json);
+    *json = NULL;
+    return md_fail(err, MD_E_MEMORY, "out of memory for the list of devices");
 }
 
 md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, char **source, md_error *err) {
