@@ -37,9 +37,13 @@ static inline void each_one(const char *name, each_run run, fault_kind kind, md_
     fault_set(kind, from, to);
     md_status status = run(&digest, &err);
     fault_clear(kind);
+#ifndef MD_SANITIZED // whose strdup comes from elsewhere; it looks for leaks at the end
     if (atomic_load(&faults->live) != live)
         fail_msg("%s, call %" PRIu64 "..%" PRIu64 " fails: %" PRId64 " blocks leaked (%s)", name, from, to,
                  atomic_load(&faults->live) - live, err.message);
+#else
+    (void)live;
+#endif
     if (status == MD_OK ? digest != right : status != expected || !err.message[0] || err.code != status)
         fail_msg("%s, call %" PRIu64 "..%" PRIu64 " fails: %s \"%s\", expected %s or the same result", name, from, to,
                  md_status_name(status), err.message, md_status_name(expected));

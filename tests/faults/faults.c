@@ -17,17 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-
-// The C library's own allocator by its other names, or the sanitizer's.
-#ifdef SANITIZED
+// The C library's own allocator by its other names, or the sanitizer's. (This file is built without sanitizers: it runs
+// before they are ready.)
+#ifdef MD_SANITIZED
 #define REAL(name) __interceptor_##name
 int __interceptor_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 #else
@@ -112,7 +104,7 @@ int munmap(void *at, size_t n) {
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
     if (fails(FAULT_THREAD)) return EAGAIN;
-#ifdef SANITIZED
+#ifdef MD_SANITIZED
     return __interceptor_pthread_create(thread, attributes, start, argument);
 #else
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
