@@ -1,46 +1,17 @@
 #include "base/json.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/file.h"
 
-// ---- jansson's allocations: whatever was set before, with failures counted -----------------------------------------
-
-static json_malloc_t allocate;
-static json_free_t release;
-static _Thread_local uint64_t losses;
-
-static void *counting_malloc(size_t n) {
-    void *memory = allocate(n);
-    if (!memory) losses++;
-    return memory;
-}
-
-static void count_losses(void) {
-    json_get_alloc_funcs(&allocate, &release);
-    json_set_alloc_funcs(counting_malloc, release);
-}
-
-uint64_t md_json_losses(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, count_losses);
-    return losses;
-}
-
-// ---- reading -----------------------------------------------------------------------------------------------------
-
 md_status md_json_parse(const char *bytes, size_t n, bool allow_nul, const char *what, json_t **out, md_error *err) {
     json_error_t at;
     size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | (allow_nul ? JSON_ALLOW_NUL : 0u);
-    uint64_t before = md_json_losses();
-    *out = json_loadb(bytes, n, flags, &at);
-    if (md_json_losses() != before) { // a syntax error, or a text with parts missing
-        json_decref(*out);
-        *out = NULL;
+    uint64_t losses = md_json_losses();
+    *out = md_json_load(bytes, n, flags, &at);
+    if (!*out && md_json_losses() != losses)
         return md_fail(err, MD_E_MEMORY, "%s: out of memory while reading JSON", what);
-    }
     if (!*out)
         return md_fail(err, MD_E_FORMAT, "%s: not valid JSON: %s (line %d, column %d)", what, at.text, at.line,
                        at.column);

@@ -165,12 +165,12 @@ md_status md_synth_write(const char *config_path, const char *out_dir, const md_
     memcpy(temp, out_dir, n);
     strcpy(temp + n, ".tmpXXXXXX");
     if (!mkdtemp(temp)) {
-        status = md_fail(err, MD_E_IO, "%s: cannot create: %s", temp, strerror(errno));
+        status = md_fail_errno(err, "cannot create", temp);
         goto fail;
     }
     folder = opendir(temp);
     if (!folder) {
-        status = md_fail(err, errno == ENOMEM ? MD_E_MEMORY : MD_E_IO, "%s: cannot open: %s", temp, strerror(errno));
+        status = md_fail_errno(err, "cannot open", temp);
         rmdir(temp);
         goto fail;
     }

@@ -313,10 +313,11 @@ static md_status calls_as_json(uint64_t *digest, md_error *err) {
 }
 
 static md_status calls_as_xml(uint64_t *digest, md_error *err) {
-    return parse_calls(MD_TOOLCALL_XML,
-                       "So: <function name=\"f\"><param name=\"a\">12</param><param name=\"b\"><![CDATA[x < y]]></param>"
-                       "<param name=\"c\">{\"k\": [true, null]}</param></function>",
-                       digest, err);
+    return parse_calls(
+        MD_TOOLCALL_XML,
+        "So: <function name=\"f\"><param name=\"a\">12</param><param name=\"b\"><![CDATA[x < y]]></param>"
+        "<param name=\"c\">{\"k\": [true, null]}</param></function>",
+        digest, err);
 }
 
 static void test_text(void **state) {
@@ -446,7 +447,9 @@ static int close_all(void **state) {
     return 0;
 }
 
-int main(void) {
+// An argument chooses tests by name ("test_text").
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_load), cmocka_unit_test(test_sessions),
                                        cmocka_unit_test(test_answers), cmocka_unit_test(test_text),
                                        cmocka_unit_test(test_rest)};
