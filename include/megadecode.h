@@ -369,8 +369,9 @@ MD_API md_status md_synth_write(const char *config_path, const char *out_dir, co
 
 // ---------------------------------------------------------------- GPUs ------------------------------------------
 
-// What there is to compute on, as a JSON array: {"device": "cpu"} first, then a member a GPU: {"device": "cuda:0",
-// "name", "sm": "9.0", "sms", "memory", "usable", "why" where it is not}. Without a driver there are no GPUs and the
+// What there is to compute on, as a JSON array: {"device": "cpu", "name", "cpus": how many the process may use,
+// "kernels": "avx512", "usable"} first, then a member a GPU: {"device": "cuda:0", "name", "sm": "9.0", "sms", "memory",
+// "usable", "why" where it is not}. Without a driver there are no GPUs and the
 // last member is {"device": "cuda", "usable": false, "why"}. *json is malloc'd (md_free).
 MD_API md_status md_devices(char **json, md_error *err);
 

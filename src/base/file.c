@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MAX_FOLDER = 4096 };
+
 md_status md_fail_errno(md_error *err, const char *what, const char *path) {
     int code = errno;
     bool missing = code == ENOENT || code == ENOTDIR;
@@ -172,4 +174,21 @@ char *md_path_join(const char *dir, const char *name) {
     if (a && dir[a - 1] != '/') out[at++] = '/';
     memcpy(out + at, name, b + 1);
     return out;
+}
+
+md_status md_dir_make(const char *path, unsigned mode, md_error *err) {
+    char part[MAX_FOLDER + 1];
+    size_t n = strlen(path);
+    if (n > MAX_FOLDER) return md_fail(err, MD_E_USAGE, "%.80s...: a path of %zu bytes", path, n);
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != 0) continue;
+        char kept = part[i];
+        part[i] = 0;
+        if (mkdir(part, (mode_t)mode) != 0 && errno != EEXIST)
+            return md_fail(err, MD_E_IO, "%s: cannot make the folder: %s", part, strerror(errno));
+        part[i] = kept;
+    }
+    if (!md_dir_exists(path)) return md_fail(err, MD_E_IO, "%s: is in the way of a folder of that name", path);
+    return MD_OK;
 }

@@ -24,6 +24,10 @@ bool md_file_exists(const char *path);
 bool md_path_present(const char *path);
 bool md_dir_exists(const char *path);
 
+// Makes the folder and what is missing above it (mkdir -p), each with `mode` less the umask. MD_E_IO, MD_E_USAGE (a
+// path of over 4,096 bytes).
+md_status md_dir_make(const char *path, unsigned mode, md_error *err);
+
 // "dir/name" in a malloc'd string; NULL when out of memory.
 char *md_path_join(const char *dir, const char *name);
 

@@ -24,7 +24,10 @@ static const char *string(const json_t *object, const char *key) {
 
 static void print_device(const json_t *device) {
     printf("%-8s", string(device, "device"));
-    if (json_object_get(device, "name"))
+    if (json_object_get(device, "cpus"))
+        printf(" %s, %" PRId64 " CPUs, kernels: %s", string(device, "name"),
+               (int64_t)json_integer_value(json_object_get(device, "cpus")), string(device, "kernels"));
+    else if (json_object_get(device, "name"))
         printf(" %s, compute capability %s, %" PRId64 " SMs, %.1f GB", string(device, "name"), string(device, "sm"),
                (int64_t)json_integer_value(json_object_get(device, "sms")),
                (double)json_integer_value(json_object_get(device, "memory")) * 1e-9);

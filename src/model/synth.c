@@ -81,7 +81,7 @@ static md_status copy_neighbour(const char *config_path, const char *name, const
          *text = NULL;
     if (folder) from = md_path_join(folder, name);
     md_status status = from ? MD_OK : md_fail(err, MD_E_MEMORY, "%s: out of memory", config_path);
-    if (from && md_file_exists(from)) {
+    if (from && md_path_present(from)) { // a folder or a dangling link is a broken file, not an absent one
         status = md_file_read_all(from, MAX_JSON_BYTES, &text, NULL, err);
         if (status == MD_OK) status = write_text(dir, name, text, err);
     } else if (from && otherwise) {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/bf16.h"
@@ -297,6 +298,16 @@ static md_status read_dtype(const json_t *object, const char *key, md_dtype *out
     return md_fail(err, MD_E_FORMAT, "%s: \"_synth\": \"%s\" is \"%.32s\", expected BF16, F16 or F32", what, key, name);
 }
 
+// Before much is written, where the file system is too small for it.
+static md_status check_space(const writer *w, const char *dir, md_error *err) {
+    struct statvfs fs;
+    if (statvfs(dir, &fs) != 0) return MD_OK; // the writing will tell
+    uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
+    if (w->total <= room) return MD_OK;
+    return md_fail(err, MD_E_IO, "%s: needs %llu MB, but its file system has %llu MB free", dir,
+                   (unsigned long long)w->total / 1000000 + 1, (unsigned long long)room / 1000000);
+}
+
 md_status md_synth_weights(const md_config *config, const char *dir, const md_synth_options *options, md_error *err) {
     md_status status;
     const json_t *private = json_object_get(config->root, "_synth");
@@ -308,6 +319,7 @@ md_status md_synth_weights(const md_config *config, const char *dir, const md_sy
     MD_TRY_GOTO(md_json_get_int(private, "shard_bytes", 1, INT64_MAX, &shard_bytes, config->path, err));
     MD_TRY_GOTO(list_parts(&w, err));
     place_parts(&w, (uint64_t)shard_bytes);
+    MD_TRY_GOTO(check_space(&w, dir, err));
     for (uint32_t shard = 0; shard < w.shards; shard++) MD_TRY_GOTO(write_shard(&w, shard, dir, err));
     MD_TRY_GOTO(write_index(&w, dir, err));
 fail:

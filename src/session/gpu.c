@@ -1,9 +1,11 @@
-// md_devices and md_emit_cuda: what the CUDA backend can say without opening an engine.
+// md_devices and md_emit_cuda: what the backends can say without opening an engine.
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/cpu/level.h"
 #include "backend/cuda/dl.h"
 #include "backend/cuda/emit.h"
+#include "base/cpu_info.h"
 #include "base/json.h"
 #include "megadecode.h"
 #include "plan/plan.h"
@@ -24,10 +26,21 @@ static json_t *describe(int index) {
     return out;
 }
 
+static json_t *describe_cpu(void) {
+    const md_kernels *kernels = NULL;
+    md_error err = {0};
+    char name[128];
+    bool usable = md_cpu_level_select(&kernels, &err) == MD_OK;
+    json_t *out = json_pack("{s:s, s:s, s:i, s:b}", "device", "cpu", "name", md_cpu_name(name, sizeof name), "cpus",
+                            (int)md_cpu_count(), "usable", usable);
+    if (out) json_object_set_new(out, usable ? "kernels" : "why", json_string(usable ? kernels->name : err.message));
+    return out;
+}
+
 md_status md_devices(char **json, md_error *err) {
     *json = NULL;
     uint64_t losses = md_json_losses();
-    json_t *list = json_pack("[{s:s, s:b}]", "device", "cpu", "usable", 1);
+    json_t *list = json_pack("[o]", describe_cpu());
     md_error gpu;
     int count = 0;
     if (md_cuda_device_count(&count, &gpu) != MD_OK)
