@@ -1,6 +1,7 @@
 // Faults on demand: faults.c stands in for the C library's functions and lets chosen calls fail. Linked into a test it
-// serves that process; as a preloaded library (megadecode_faults.so) it serves any program, and $MEGADECODE_FAULTS names
-// a file that holds the table below, mapped by the program and by the test that steers it (tests/faults/steer.py).
+// serves that process; as a preloaded library (megadecode_faults.so) it serves any program, and $MEGADECODE_FAULTS
+// names a file that holds the table below, mapped by the program and by the test that steers it
+// (tests/faults/steer.py).
 #ifndef MD_TESTS_FAULTS_H
 #define MD_TESTS_FAULTS_H
 

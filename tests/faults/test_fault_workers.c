@@ -261,9 +261,9 @@ static int finish(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stop_within_deadline), cmocka_unit_test(test_stop_beyond_deadline),
-        cmocka_unit_test(test_tiny_deadline), cmocka_unit_test(test_answer_again),
-        cmocka_unit_test(test_close_while_stopped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stop_within_deadline),
+                                       cmocka_unit_test(test_stop_beyond_deadline),
+                                       cmocka_unit_test(test_tiny_deadline), cmocka_unit_test(test_answer_again),
+                                       cmocka_unit_test(test_close_while_stopped)};
     return cmocka_run_group_tests(tests, prepare, finish);
 }
