@@ -26,9 +26,8 @@ typedef struct ref_engine {
     uint64_t weight_bytes;
 } ref_engine;
 
-static void ref_close(md_engine *engine) {
+static bool ref_close(md_engine *engine) {
     ref_engine *e = (ref_engine *)engine;
-    if (!e) return;
     for (uint32_t s = 0; e->stage && s < e->base.plan->stage_count; s++) {
         for (uint32_t m = 0; m < 3; m++) md_ref_matrix_free(&e->stage[s].matrix[m]);
         free(e->stage[s].norm);
@@ -39,6 +38,7 @@ static void ref_close(md_engine *engine) {
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) free(vectors[i]);
     free(e->stage);
     free(e);
+    return true;
 }
 
 static void ref_info(const md_engine *engine, md_engine_info *out) {
