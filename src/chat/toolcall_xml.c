@@ -158,7 +158,7 @@ static void emit_typed(md_toolcall_parser *p, const char *text, size_t n) {
         size = strlen(value);
         break;
     }
-    json_t *json = json_loadb(value, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = md_json_load(value, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     bool takes = json && !json_is_string(json) && !(p->cdata && !types);
     if (types & MD_PARAM_STRING && !(types & MD_PARAM_NULL && json_is_null(json))) takes = false; // ["string", "null"]
     json_decref(json);

@@ -1,6 +1,5 @@
 #include "server/answer_rules.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -51,21 +50,6 @@ static md_status read_format(const json_t *body, asked_format *out, md_error *er
 
 // ---- the grammar -----------------------------------------------------------------------------------------------
 
-static md_status emit_format(md_grammar *grammar, const asked_format *format, md_error *err) {
-    md_json_parts parts;
-    uint32_t over;
-    MD_TRY(md_grammar_emit(grammar, MD_GRAMMAR_JUMP, 0, 0, &over, err));
-    MD_TRY(md_json_parts_emit(grammar, MD_TEXT_JSON, &parts, err));
-    grammar->code[over].a = grammar->size;
-    if (!format->schema) return md_json_call(grammar, parts.object, err);
-    md_schema *schema = malloc(sizeof *schema);
-    if (!schema) return md_fail(err, MD_E_MEMORY, "%s: out of memory", format->path);
-    md_schema_init(schema, grammar, &parts, format->schema, format->path);
-    md_status status = md_schema_compile(schema, format->schema, err);
-    free(schema);
-    return status;
-}
-
 static md_status emit_calls(md_grammar *grammar, const md_call_rules *rules, md_error *err) {
     md_json_parts parts;
     uint32_t over;
@@ -90,7 +74,7 @@ static md_status emit_answer(md_grammar *grammar, const asked_format *format, co
     if (leading_space) MD_TRY(emit_leading_space(grammar, err));
     if (format) {
         MD_TRY(md_choice_begin(grammar, &choice, calls != NULL, err));
-        MD_TRY(emit_format(grammar, format, err));
+        MD_TRY(md_schema_emit(grammar, format->schema, format->path, err));
         MD_TRY(md_choice_join(grammar, &choice, err));
     }
     if (calls) {

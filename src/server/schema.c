@@ -327,3 +327,18 @@ md_status md_schema_compile(md_schema *s, const json_t *schema, md_error *err) {
     s->nesting--;
     return status;
 }
+
+md_status md_schema_emit(md_grammar *grammar, const json_t *schema, const char *path, md_error *err) {
+    md_json_parts parts;
+    uint32_t over;
+    MD_TRY(md_grammar_emit(grammar, MD_GRAMMAR_JUMP, 0, 0, &over, err));
+    MD_TRY(md_json_parts_emit(grammar, MD_TEXT_JSON, &parts, err));
+    grammar->code[over].a = grammar->size;
+    if (!schema) return md_json_call(grammar, parts.object, err);
+    md_schema *s = malloc(sizeof *s);
+    if (!s) return md_fail(err, MD_E_MEMORY, "%s: out of memory", path);
+    md_schema_init(s, grammar, &parts, schema, path);
+    md_status status = md_schema_compile(s, schema, err);
+    free(s);
+    return status;
+}

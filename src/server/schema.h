@@ -42,6 +42,10 @@ typedef struct md_schema {
     char path[MD_SCHEMA_PATH_MAX]; // of the subschema being compiled, for messages
 } md_schema;
 
+// Appends code that reads JSON texts that satisfy a schema, with all it needs; `schema` NULL: any object. What the
+// functions below say of errors holds.
+md_status md_schema_emit(md_grammar *grammar, const json_t *schema, const char *path, md_error *err);
+
 // A compiler for subschemas of `root`, named `path` in messages.
 void md_schema_init(md_schema *s, md_grammar *grammar, const md_json_parts *parts, const json_t *root,
                     const char *path);

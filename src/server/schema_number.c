@@ -9,8 +9,8 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "server/regex.h"
 #include "server/schema.h"
+#include "server/schema_pattern.h"
 
 enum {
     WHOLE_MAX = 15,    // digits before the point, as without bounds
@@ -272,13 +272,13 @@ md_status md_schema_number(md_schema *s, const json_t *schema, bool whole, md_er
         return md_fail(err, MD_E_USAGE, "%s: no number is within the bounds", s->path);
     md_buf pattern;
     md_buf_init(&pattern, TEXT_MAX);
-    md_regex *regex = NULL;
+    md_schema_pattern *compiled = NULL;
     md_error out_of_memory;
     md_status status = write_pattern(s, low, high, whole, &pattern, err ? err : &out_of_memory);
     if (status == MD_E_MEMORY) md_fail(err, status, "%s: out of memory", s->path);
-    if (status == MD_OK) status = md_regex_parse(md_buf_str(&pattern), pattern.size, s->path, &regex, err);
-    if (status == MD_OK) status = md_regex_emit(regex, s->grammar, MD_TEXT_RAW, err);
-    md_regex_free(regex);
+    if (status == MD_OK) status = md_schema_pattern_parse(md_buf_str(&pattern), pattern.size, s->path, &compiled, err);
+    if (status == MD_OK) status = md_schema_pattern_emit(compiled, s->grammar, MD_TEXT_RAW, err);
+    md_schema_pattern_free(compiled);
     md_buf_free(&pattern);
     return status;
 }

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "server/regex.h"
 #include "server/schema.h"
+#include "server/schema_pattern.h"
 
 enum { PATTERN_MAX = 1024 }; // bytes; what walks a pattern's nodes goes as deep
 
@@ -69,11 +69,12 @@ static md_status find_pattern(md_schema *s, const json_t *schema, const char **p
 
 static md_status compile_pattern(md_schema *s, const char *pattern, size_t n, uint32_t min, uint32_t max,
                                  md_error *err) {
-    md_regex *regex;
-    MD_TRY(md_regex_parse(pattern, n, s->path, &regex, err));
-    md_status status = md_regex_bound(regex, min, max, s->path, err);
-    if (status == MD_OK) status = md_regex_emit(regex, s->grammar, s->raw ? MD_TEXT_RAW : s->parts->form, err);
-    md_regex_free(regex);
+    md_schema_pattern *compiled;
+    MD_TRY(md_schema_pattern_parse(pattern, n, s->path, &compiled, err));
+    md_status status = md_schema_pattern_bound(compiled, min, max, s->path, err);
+    if (status == MD_OK)
+        status = md_schema_pattern_emit(compiled, s->grammar, s->raw ? MD_TEXT_RAW : s->parts->form, err);
+    md_schema_pattern_free(compiled);
     return status;
 }
 

@@ -1,4 +1,4 @@
-#include "server/regex.h"
+#include "server/schema_pattern.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ typedef struct node {
     uint32_t min, max;
 } node;
 
-struct md_regex {
+struct md_schema_pattern {
     node *nodes; // [node_count]; owned
     uint32_t node_count;
     md_charset *sets; // [set_count]; owned
@@ -37,7 +37,7 @@ struct md_regex {
 };
 
 typedef struct parser {
-    md_regex *regex;
+    md_schema_pattern *out;
     const char *path;
     const char *at, *end;
     uint32_t groups;
@@ -55,13 +55,13 @@ static uint32_t refuse(parser *p, md_status status, const char *why) {
 }
 
 static uint32_t make(parser *p, node n) {
-    if (p->regex->node_count == NODES_MAX) return refuse(p, MD_E_UNSUPPORTED, "is too large");
-    p->regex->nodes[p->regex->node_count] = n;
-    return p->regex->node_count++;
+    if (p->out->node_count == NODES_MAX) return refuse(p, MD_E_UNSUPPORTED, "is too large");
+    p->out->nodes[p->out->node_count] = n;
+    return p->out->node_count++;
 }
 
 static uint32_t make_set(parser *p, const md_charset *set) {
-    md_regex *r = p->regex;
+    md_schema_pattern *r = p->out;
     uint32_t i = 0;
     while (i < r->set_count && !md_charset_equal(&r->sets[i], set)) i++;
     if (i == SETS_MAX) return refuse(p, MD_E_UNSUPPORTED, "is too large");
@@ -304,7 +304,7 @@ static uint32_t parse_either(parser *p) {
 // ---- anchors ---------------------------------------------------------------------------------------------------
 
 // The first (or last) part of a sequence: takes an anchor of `kind` there away. False: there is none.
-static bool take_anchor(md_regex *r, uint32_t at, node_kind kind) {
+static bool take_anchor(md_schema_pattern *r, uint32_t at, node_kind kind) {
     node *n = &r->nodes[at];
     while (n->kind == NODE_CAT) n = &r->nodes[kind == NODE_BEGIN ? n->a : n->b];
     if (n->kind != kind) return false;
@@ -314,12 +314,12 @@ static bool take_anchor(md_regex *r, uint32_t at, node_kind kind) {
 
 // Makes the pattern match all of a string: what is not anchored may have anything beside it.
 static uint32_t anchor(parser *p, uint32_t at) {
-    node n = p->regex->nodes[at];
+    node n = p->out->nodes[at];
     if (n.kind == NODE_EITHER) {
         uint32_t a = anchor(p, n.a), b = anchor(p, n.b);
         return make(p, (node){.kind = NODE_EITHER, .a = a, .b = b});
     }
-    bool begins = take_anchor(p->regex, at, NODE_BEGIN), ends = take_anchor(p->regex, at, NODE_END);
+    bool begins = take_anchor(p->out, at, NODE_BEGIN), ends = take_anchor(p->out, at, NODE_END);
     if (!begins) {
         uint32_t any = make_any(p);
         at = make(p, (node){.kind = NODE_CAT, .a = any, .b = at});
@@ -342,7 +342,7 @@ static uint64_t times(uint64_t x, uint32_t n) {
     return x == UINT64_MAX || n == MD_GRAMMAR_UNBOUNDED ? UINT64_MAX : x * n; // x * n stays far below 2^64
 }
 
-static length length_of(const md_regex *r, uint32_t at) {
+static length length_of(const md_schema_pattern *r, uint32_t at) {
     node n = r->nodes[at];
     length a, b;
     switch (n.kind) {
@@ -359,7 +359,7 @@ static length length_of(const md_regex *r, uint32_t at) {
 }
 
 // Of a sequence: the one part that repeats a character, while all others have a fixed length, whose sum is *fixed.
-static bool find_variable(const md_regex *r, uint32_t at, uint32_t *variable, uint64_t *fixed) {
+static bool find_variable(const md_schema_pattern *r, uint32_t at, uint32_t *variable, uint64_t *fixed) {
     node n = r->nodes[at];
     if (n.kind == NODE_CAT) return find_variable(r, n.a, variable, fixed) && find_variable(r, n.b, variable, fixed);
     length l = length_of(r, at);
@@ -372,17 +372,18 @@ static bool find_variable(const md_regex *r, uint32_t at, uint32_t *variable, ui
     return true;
 }
 
-md_status md_regex_bound(md_regex *regex, uint32_t min, uint32_t max, const char *path, md_error *err) {
-    length l = length_of(regex, regex->root);
+md_status md_schema_pattern_bound(md_schema_pattern *pattern, uint32_t min, uint32_t max, const char *path,
+                                  md_error *err) {
+    length l = length_of(pattern, pattern->root);
     if (l.min >= min && (max == MD_GRAMMAR_UNBOUNDED || l.max <= max)) return MD_OK;
     if (l.max < min || l.min > max)
         return md_fail(err, MD_E_USAGE, "%s: no string of minLength to maxLength characters matches the pattern", path);
     uint32_t variable = UINT32_MAX;
     uint64_t fixed = 0;
-    if (!find_variable(regex, regex->root, &variable, &fixed) || variable == UINT32_MAX)
+    if (!find_variable(pattern, pattern->root, &variable, &fixed) || variable == UINT32_MAX)
         return md_fail(err, MD_E_UNSUPPORTED,
                        "%s: minLength or maxLength beside a pattern of this form can't constrain an answer here", path);
-    node *n = &regex->nodes[variable];
+    node *n = &pattern->nodes[variable];
     uint32_t least = min > fixed ? min - (uint32_t)fixed : 0;
     if (n->min < least) n->min = least;
     if (max != MD_GRAMMAR_UNBOUNDED && n->max > max - fixed) n->max = max - (uint32_t)fixed;
@@ -391,9 +392,10 @@ md_status md_regex_bound(md_regex *regex, uint32_t min, uint32_t max, const char
 
 // ---- code ------------------------------------------------------------------------------------------------------
 
-static md_status emit(const md_regex *r, uint32_t at, md_grammar *grammar, md_text_form form, md_error *err);
+static md_status emit(const md_schema_pattern *r, uint32_t at, md_grammar *grammar, md_text_form form, md_error *err);
 
-static md_status emit_repeat(const md_regex *r, node n, md_grammar *grammar, md_text_form form, md_error *err) {
+static md_status emit_repeat(const md_schema_pattern *r, node n, md_grammar *grammar, md_text_form form,
+                             md_error *err) {
     if (length_of(r, n.a).min == 0) n.min = 0; // as often as is left over, it reads nothing
     bool optional = n.min == 0 && n.max == 1, counted = n.min > 1 || (n.max > 1 && n.max != MD_GRAMMAR_UNBOUNDED);
     uint32_t loop, first = grammar->size;
@@ -412,7 +414,7 @@ static md_status emit_repeat(const md_regex *r, node n, md_grammar *grammar, md_
     return counted ? md_grammar_emit(grammar, MD_GRAMMAR_END, n.min, 0, NULL, err) : MD_OK;
 }
 
-static md_status emit(const md_regex *r, uint32_t at, md_grammar *grammar, md_text_form form, md_error *err) {
+static md_status emit(const md_schema_pattern *r, uint32_t at, md_grammar *grammar, md_text_form form, md_error *err) {
     node n = r->nodes[at];
     md_choice choice = MD_CHOICE;
     switch (n.kind) {
@@ -431,15 +433,16 @@ static md_status emit(const md_regex *r, uint32_t at, md_grammar *grammar, md_te
     }
 }
 
-md_status md_regex_emit(const md_regex *regex, md_grammar *grammar, md_text_form form, md_error *err) {
-    return emit(regex, regex->root, grammar, form, err);
+md_status md_schema_pattern_emit(const md_schema_pattern *pattern, md_grammar *grammar, md_text_form form,
+                                 md_error *err) {
+    return emit(pattern, pattern->root, grammar, form, err);
 }
 
 // ---- life ------------------------------------------------------------------------------------------------------
 
 // Anchors that stand where they can't be decided, and repetitions whose counters multiply.
 static void check_tree(parser *p, uint32_t at, uint64_t counted) {
-    node n = p->regex->nodes[at];
+    node n = p->out->nodes[at];
     if (n.kind == NODE_BEGIN || n.kind == NODE_END)
         refuse(p, MD_E_UNSUPPORTED, "has an anchor inside, which can't constrain an answer here");
     if (n.kind == NODE_REPEAT) {
@@ -452,29 +455,30 @@ static void check_tree(parser *p, uint32_t at, uint64_t counted) {
     if (n.kind == NODE_CAT || n.kind == NODE_EITHER) check_tree(p, n.b, counted);
 }
 
-md_status md_regex_parse(const char *pattern, size_t n, const char *path, md_regex **out, md_error *err) {
-    md_regex *r = *out = NULL;
+md_status md_schema_pattern_parse(const char *text, size_t n, const char *path, md_schema_pattern **out,
+                                  md_error *err) {
+    md_schema_pattern *r = *out = NULL;
     r = calloc(1, sizeof *r);
     if (!r || !(r->nodes = malloc(NODES_MAX * sizeof *r->nodes)) || !(r->sets = malloc(SETS_MAX * sizeof *r->sets))) {
-        md_regex_free(r);
+        md_schema_pattern_free(r);
         return md_fail(err, MD_E_MEMORY, "%s: out of memory", path);
     }
-    parser p = {.regex = r, .path = path, .at = pattern, .end = pattern + n, .err = err};
+    parser p = {.out = r, .path = path, .at = text, .end = text + n, .err = err};
     r->root = parse_either(&p);
     if (p.status == MD_OK && p.at < p.end) refuse(&p, MD_E_USAGE, "has a ) without its (");
     if (p.status == MD_OK) r->root = anchor(&p, r->root);
     if (p.status == MD_OK) check_tree(&p, r->root, 1);
     if (p.status != MD_OK) {
-        md_regex_free(r);
+        md_schema_pattern_free(r);
         return p.status;
     }
     *out = r;
     return MD_OK;
 }
 
-void md_regex_free(md_regex *regex) {
-    if (!regex) return;
-    free(regex->nodes);
-    free(regex->sets);
-    free(regex);
+void md_schema_pattern_free(md_schema_pattern *pattern) {
+    if (!pattern) return;
+    free(pattern->nodes);
+    free(pattern->sets);
+    free(pattern);
 }
