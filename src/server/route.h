@@ -19,6 +19,7 @@ void md_route_run(md_request *request);                     // replies
 void md_route_refuse(md_request *request, unsigned status); // replies with the error object of `status`
 
 // The handlers (served is NULL only where `loaded` is false).
+void md_handle_page(md_request *request, const md_served *served);
 void md_handle_health(md_request *request, const md_served *served);
 void md_handle_metrics(md_request *request, const md_served *served);
 void md_handle_models(md_request *request, const md_served *served);
