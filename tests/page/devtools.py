@@ -183,7 +183,7 @@ class Page:
         end = time.monotonic() + seconds
         while True:
             try:
-                value = self.do(expression)
+                value = self.do("((value) => value instanceof Node || value)(%s)" % expression)
             except AssertionError as problem:  # the page is just being left
                 value, last = None, problem
                 if time.monotonic() > end:

@@ -168,7 +168,7 @@ function showContext() {
   $("fill").style.width = Math.min(100, level * 100) + "%";
   $("track").setAttribute("aria-valuemax", total);
   $("track").setAttribute("aria-valuenow", Math.min(used, total));
-  $("context-text").textContent = counted.format(used) + " of " + counted.format(total) + " tokens" + (level > 0.85 ? ", nearly full" : "");
+  $("context-text").textContent = (run ? "about " : "") + counted.format(used) + " of " + counted.format(total) + " tokens" + (level > 0.85 ? ", nearly full" : "");
 }
 
 function save(which) {
@@ -187,7 +187,7 @@ function save(which) {
 
 function titleOf(text) {
   const line = text.trim().split("\n")[0].replace(/^[#>*\s-]+/, "").replace(/\s+/g, " ");
-  return line.length > 60 ? line.slice(0, 57).trimEnd() + "…" : line || "Conversation";
+  return line.length > 80 ? line.slice(0, 77).trimEnd() + "…" : line || "Conversation";
 }
 
 function send(text) {

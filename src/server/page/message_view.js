@@ -76,7 +76,7 @@ class MessageView {
     this.waiting.hidden = !busy || message.text !== "" || message.thinking !== undefined;
     this.showFailure(busy ? null : message.failure);
     this.stats.textContent = busy ? "" : statsText(message);
-    this.foot.hidden = busy;
+    this.foot.hidden = busy || (message.text === "" && message.failure !== undefined);
   }
 
   showThinking(busy) {

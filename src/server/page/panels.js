@@ -119,7 +119,7 @@ class SettingsPanel {
   placeholder(name) {
     const usual = this.usual(name);
     if ((name === "top_k" || name === "min_p" || name === "repetition_penalty") && (usual === "0" || usual === "1")) return "off";
-    if (name === "max_tokens") return "what the context leaves";
+    if (name === "max_tokens") return "all that fits";
     return usual || (name === "seed" ? "random" : "the model's");
   }
 
