@@ -40,9 +40,9 @@ class Run {
     }
     if (isObject(chunk.usage)) {
       const usage = chunk.usage, details = isObject(usage.prompt_tokens_details) ? usage.prompt_tokens_details : {};
-      this.message.stats = this.measured(Number(usage.completion_tokens) || 0, false);
-      this.message.stats.prompt = Number(usage.prompt_tokens) || 0;
-      this.message.stats.cached = Number(details.cached_tokens) || 0;
+      this.message.stats = this.measured(Math.max(0, Number(usage.completion_tokens) || 0), false);
+      this.message.stats.prompt = Math.max(0, Number(usage.prompt_tokens) || 0);
+      this.message.stats.cached = Math.max(0, Number(details.cached_tokens) || 0);
     }
   }
 
@@ -66,7 +66,7 @@ class Run {
 
   // The server counts tokens at the end of an answer; before that, events are the best there is.
   measured(completion, about) {
-    const stats = { completion, firstMs: Math.round(this.firstAt - this.sent), decodeMs: Math.round(this.lastAt - this.firstAt) };
+    const stats = { completion, firstMs: Math.max(0, Math.round(this.firstAt - this.sent)), decodeMs: Math.round(this.lastAt - this.firstAt) };
     if (about) stats.about = true;
     return stats;
   }

@@ -3,6 +3,7 @@
 const NEST_MAX = 8; // lists and quotes inside each other; deeper ones are text
 const COLUMNS_MAX = 40;
 const PROSE_MAX = 400000; // characters shown as Markdown; what is beyond is shown as it is
+const BLOCKS_MAX = 4000; // the same for blocks that are not in others
 const MARK_MAX = 200; // a line that is a mark as a whole is no longer than this
 
 const FENCE = /^( {0,3})(`{3,}|~{3,})([^`]*)$/;
@@ -169,16 +170,16 @@ function blockAt(lines, at, depth) {
   return paragraph(lines, at);
 }
 
-// [{node, line}]: the blocks, and the line at which each begins.
-function parseBlocks(lines, depth) {
+// [{node, line, next}]: at most so many blocks, the line at which each begins, and the one after it.
+function parseBlocks(lines, depth, most = Infinity) {
   const out = [];
-  for (let at = 0; at < lines.length; ) {
+  for (let at = 0; at < lines.length && out.length < most; ) {
     if (isBlank(lines[at])) {
       at++;
       continue;
     }
     const made = blockAt(lines, at, depth);
-    out.push({ node: made.node, line: at });
+    out.push({ node: made.node, line: at, next: made.next });
     at = made.next;
   }
   return out;
@@ -196,6 +197,7 @@ class MarkdownView {
     this.root.replaceChildren();
     this.text = "";
     this.settled = 0; // characters of the text
+    this.count = 0; // blocks in them
     this.open = []; // the nodes after them
   }
 
@@ -204,21 +206,19 @@ class MarkdownView {
     if (text === this.text && text !== "") return;
     this.text = text;
     for (const node of this.open) node.remove();
-    const shown = text.slice(this.settled, Math.max(PROSE_MAX, this.settled));
-    const lines = shown.split("\n");
-    const blocks = parseBlocks(lines, 0);
-    this.open = blocks.map((block) => block.node);
-    for (const node of this.open) this.root.append(node);
-    if (text.length > PROSE_MAX) {
-      const rest = make("p", { text: text.slice(Math.max(PROSE_MAX, this.settled)) });
-      this.root.append(rest);
-      this.open.push(rest);
-      return;
-    }
-    if (blocks.length < 2) return;
+    const end = Math.max(PROSE_MAX, this.settled), most = BLOCKS_MAX - this.count;
+    const lines = text.slice(this.settled, end).split("\n");
+    const blocks = parseBlocks(lines, 0, most);
+    for (const block of blocks) this.root.append(block.node);
     const last = blocks[blocks.length - 1];
-    for (let i = 0; i < last.line; i++) this.settled += lines[i].length + 1;
-    this.open = [last.node];
+    for (let i = 0; last && i < last.line; i++) this.settled += lines[i].length + 1;
+    this.count += Math.max(0, blocks.length - 1);
+    this.open = last ? [last.node] : [];
+    const rest = (blocks.length === most ? lines.slice(last.next).join("\n") : "") + text.slice(end);
+    if (!rest) return;
+    const plain = make("p", { text: rest });
+    this.root.append(plain);
+    this.open.push(plain);
   }
 }
 

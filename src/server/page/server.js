@@ -116,7 +116,7 @@ async function* streamAnswer(body, signal) {
     }
     if (isObject(chunk) && isObject(chunk.error))
       throw new ServerFailure("The server stopped the answer.", sentence(String(chunk.error.message || "").slice(0, 2000)));
-    yield chunk;
+    if (isObject(chunk)) yield chunk;
   }
   throw lost("What had arrived is kept.");
 }
