@@ -438,6 +438,15 @@ function initTheme() {
     button.addEventListener("click", () => setTheme(button.dataset.themeChoice));
 }
 
+// The page is closed or loaded anew: what has arrived is kept, as stopped.
+function leave() {
+  for (const run of runs.values()) {
+    run.stop();
+    run.message.finish = "stopped";
+    save(run.chat);
+  }
+}
+
 // Another tab wrote to the storage.
 function onStorage(event) {
   if (event.key !== null && !event.key.startsWith(CHAT_KEY)) return;
@@ -471,7 +480,7 @@ function initButtons() {
   document.addEventListener("keydown", onKey);
   document.addEventListener("visibilitychange", () => document.hidden || connect());
   window.addEventListener("storage", onStorage);
-  window.addEventListener("pagehide", () => { for (const run of runs.values()) save(run.chat); });
+  window.addEventListener("pagehide", leave);
   window.addEventListener("hashchange", () => location.hash.slice(1) !== chat.id && openId(location.hash.slice(1)));
 }
 
