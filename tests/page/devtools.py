@@ -204,10 +204,12 @@ class Page:
 
     def click(self, selector, index=0):
         """A press of the mouse where the element is; it must be what is there."""
+        self.do("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(() => drawn())))")
         at = self.do("(() => { const n = document.querySelectorAll(%s)[%d]; n.scrollIntoView({block: 'nearest'}); const r = n.getBoundingClientRect();"
                      "const x = r.x + r.width / 2, y = r.y + r.height / 2, hit = document.elementFromPoint(x, y);"
                      "return {x, y, hit: n.contains(hit), what: hit && hit.outerHTML.slice(0, 200)}; })()" % (json.dumps(selector), index))
         assert at["hit"], "%s is covered by %s" % (selector, at["what"])
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=at["x"], y=at["y"])
         for kind in ["mousePressed", "mouseReleased"]:
             self.call("Input.dispatchMouseEvent", type=kind, x=at["x"], y=at["y"], button="left", clickCount=1)
 

@@ -65,8 +65,11 @@ class Fake:
                 self.send_response(status)
                 for name, value in {"Content-Length": len(data), "Content-Type": "application/json", **headers}.items():
                     self.send_header(name, str(value))
-                self.end_headers()
-                self.wfile.write(data)
+                try:
+                    self.end_headers()
+                    self.wfile.write(data)
+                except ConnectionError:  # a page that was left
+                    self.close_connection = True
 
             def refused(self):
                 if fake.key is None or self.headers.get("Authorization") == "Bearer " + fake.key:

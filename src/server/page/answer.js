@@ -72,7 +72,7 @@ class Run {
   }
 
   fail(problem) {
-    if (problem.name === "AbortError") {
+    if (this.abort.signal.aborted) { // whatever the reader said of it
       this.message.finish = "stopped";
       return;
     }

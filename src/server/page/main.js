@@ -226,7 +226,8 @@ async function answer() {
   scrollToEnd();
   announce("Answering");
   const saving = setInterval(() => save(asked), SAVE_EVERY);
-  await run.run(messages);
+  run.done = run.run(messages);
+  await run.done;
   clearInterval(saving);
   runs.delete(asked.id);
   asked.updated = Date.now();
@@ -287,14 +288,15 @@ function rewind(index, change) {
     toast(many(lost, "later message was", "later messages were") + " removed.", { label: "Undo", run: () => restore(cut, before) });
 }
 
-function restore(cut, messages) {
+async function restore(cut, messages) {
   const run = runs.get(cut.id);
-  if (run) run.stop();
-  setTimeout(() => {
-    cut.messages = messages;
-    save(cut);
-    if (chat === cut) render();
-  }, run ? 100 : 0);
+  if (run) {
+    run.stop();
+    await run.done;
+  }
+  cut.messages = messages;
+  save(cut);
+  if (chat === cut) render();
 }
 
 function again(message) {

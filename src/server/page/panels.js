@@ -2,11 +2,12 @@
 
 // ---- a menu at a button: [{icon, label, run, bad}] ----
 
-let menuButton = null, menuClosedAt = 0;
+let menuButton = null;
+let pressedWhileOpen = null; // the button of the menu that the press which is going on has closed
 
 function openMenu(button, items) {
   const menu = $("menu");
-  if (menuButton === button && performance.now() - menuClosedAt < 200) return; // the press that closed it
+  if (pressedWhileOpen === button) return;
   menu.replaceChildren(...items.map((item) => make("button", { type: "button", role: "menuitem", class: item.bad ? "bad" : null,
     on: { click: () => { menu.hidePopover(); item.run(); } } }, icon(item.icon), item.label)));
   menuButton = button;
@@ -23,9 +24,10 @@ function initMenu() {
   const menu = $("menu");
   menu.addEventListener("toggle", (event) => {
     if (event.newState !== "closed") return;
-    menuClosedAt = performance.now();
     if (menuButton) menuButton.setAttribute("aria-expanded", "false");
   });
+  document.addEventListener("pointerdown", () => { pressedWhileOpen = menu.matches(":popover-open") ? menuButton : null; }, { capture: true });
+  document.addEventListener("keydown", () => { pressedWhileOpen = null; }, { capture: true });
   menu.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step) return;
