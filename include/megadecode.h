@@ -321,6 +321,22 @@ MD_API md_status md_generation_next(md_generation *generation, md_piece *piece, 
 // Ends it early: the text held back comes out, with MD_FINISH_CANCELLED.
 MD_API md_status md_generation_cancel(md_generation *generation, md_piece *piece, md_error *err);
 
+// Many tokens for several generations of one model in one call, each with a session of its own: feeds each `token`,
+// chooses the next, hands on its piece and goes on, until one of the generations ends or its on_piece says false, or
+// each has up to max_tokens. Where the engine can't choose (it has no such call; a request has biases, penalties,
+// `adjust` or log-probabilities; a draw fell beyond the likeliest 64 tokens), `choose` says that the session has logits
+// for md_generation_next instead; so it is for all when max_tokens is 1. Tokens are those that md_generation_next
+// gives. Errors as md_batch_step; pieces that came before are valid.
+typedef struct md_batch_turn {
+    md_generation *generation;
+    uint32_t token; // chosen, not fed yet; afterwards the last chosen, which is not fed yet
+    bool (*on_piece)(void *user, const md_piece *piece); // may be NULL
+    void *user;
+    bool choose; // out: nothing is left to feed; md_generation_next has to choose
+} md_batch_turn;
+MD_API md_status md_batch_generate(md_model *model, md_batch_turn *turns, uint32_t n, uint32_t max_tokens,
+                                   md_error *err);
+
 typedef struct md_result {
     md_finish finish;
     int stop_index;             // which stop string; -1: none
@@ -369,8 +385,9 @@ MD_API md_status md_synth_write(const char *config_path, const char *out_dir, co
 
 // ---------------------------------------------------------------- GPUs ------------------------------------------
 
-// What there is to compute on, as a JSON array: {"device": "cpu"} first, then a member a GPU: {"device": "cuda:0",
-// "name", "sm": "9.0", "sms", "memory", "usable", "why" where it is not}. Without a driver there are no GPUs and the
+// What there is to compute on, as a JSON array: {"device": "cpu", "name", "cpus": how many the process may use,
+// "kernels": "avx512", "usable"} first, then a member a GPU: {"device": "cuda:0", "name", "sm": "9.0", "sms", "memory",
+// "usable", "why" where it is not}. Without a driver there are no GPUs and the
 // last member is {"device": "cuda", "usable": false, "why"}. *json is malloc'd (md_free).
 MD_API md_status md_devices(char **json, md_error *err);
 

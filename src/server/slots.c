@@ -7,7 +7,8 @@
 
 enum {
     SLICE_SHARED_MS = 20, // of prefill between two decode steps while others decode: they keep streaming
-    SLICE_ALONE_MS = 200  // while nobody decodes: how long a cancel may go unseen
+    SLICE_ALONE_MS = 200, // while nobody decodes: how long a cancel may go unseen
+    TOKENS_TOGETHER = 8   // of each request in one call, where the engine can: how long a new request waits
 };
 
 void md_slots_init(md_slots *slots, const md_served *served, uint32_t count, md_metrics *metrics) {
@@ -157,14 +158,18 @@ void md_slots_prefill(md_slots *slots) {
 
 // ---- decode ----------------------------------------------------------------------------------------------------
 
-static md_status choose(md_slots *slots, md_slot *slot, md_piece *piece, md_error *err) {
+static md_status deliver(md_slots *slots, md_slot *slot, const md_piece *piece, md_error *err) {
     md_job *job = slot->job;
-    MD_TRY(md_generation_next(slot->generation, piece, err));
-    if (job->constraint) MD_TRY(md_constraint_accept(job->constraint, piece->next, err));
     md_count(&slots->metrics->generated_tokens, 1);
     if (slot->end.completion_tokens++ == 0)
         md_histogram_add(&slots->metrics->first_token_time, md_clock_ms() - job->submitted_ms);
     return md_job_deliver(job, piece, err);
+}
+
+static md_status choose(md_slots *slots, md_slot *slot, md_piece *piece, md_error *err) {
+    MD_TRY(md_generation_next(slot->generation, piece, err));
+    if (slot->job->constraint) MD_TRY(md_constraint_accept(slot->job->constraint, piece->next, err));
+    return deliver(slots, slot, piece, err);
 }
 
 void md_slots_choose(md_slots *slots) {
@@ -186,30 +191,68 @@ void md_slots_choose(md_slots *slots) {
     }
 }
 
-// A step that fails ends the requests in it, not the server. No session has moved, but what the engine left in them is
-// not trusted.
+// A slot while its tokens are computed.
+typedef struct stepping {
+    md_slots *slots;
+    md_slot *slot;
+    uint32_t before; // tokens it had
+    md_finish finish;
+    md_status status; // of delivering
+    md_error err;
+} stepping;
+
+static bool on_piece(void *user, const md_piece *piece) {
+    stepping *s = user;
+    s->finish = piece->finish;
+    s->status = deliver(s->slots, s->slot, piece, &s->err);
+    return s->status == MD_OK && !md_job_is_cancelled(s->slot->job);
+}
+
+// What became of a slot after md_batch_generate. A step that fails ends the requests in it, not the server; what the
+// engine left in their sessions is not trusted.
+static void stepped(stepping *s, const md_batch_turn *turn, md_status status, const md_error *err) {
+    if (status != MD_OK) {
+        fail(s->slots, s->slot, status, err, false);
+    } else if (s->status != MD_OK) {
+        fail(s->slots, s->slot, s->status, &s->err, true);
+    } else if (s->finish != MD_FINISH_NONE) {
+        s->slot->end.finish = s->finish;
+        release(s->slots, s->slot, true);
+    } else {
+        s->slot->token = turn->token;
+        s->slot->state = turn->choose ? MD_SLOT_DECODE : MD_SLOT_FEED;
+    }
+}
+
+static void step_some(md_slots *slots, md_slot **of, uint32_t n) {
+    md_batch_turn turns[MD_PARALLEL_MAX];
+    stepping steppings[MD_PARALLEL_MAX];
+    uint32_t most = next_prefill(slots) ? 1 : TOKENS_TOGETHER, steps = 0, columns = 0;
+    md_error err;
+    for (uint32_t i = 0; i < n; i++) {
+        steppings[i] = (stepping){.slots = slots, .slot = of[i], .before = of[i]->end.completion_tokens};
+        turns[i] = (md_batch_turn){
+            .generation = of[i]->generation, .token = of[i]->token, .on_piece = on_piece, .user = &steppings[i]};
+    }
+    md_status status = md_batch_generate(slots->served->model, turns, n, most, &err);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t took = of[i]->end.completion_tokens - steppings[i].before + turns[i].choose;
+        columns += took;
+        if (took > steps) steps = took;
+        stepped(&steppings[i], &turns[i], status, &err);
+    }
+    md_count(&slots->metrics->steps, steps);
+    md_count(&slots->metrics->columns, columns);
+}
+
 void md_slots_step(md_slots *slots) {
-    md_batch_column columns[MD_PARALLEL_MAX];
     md_slot *of[MD_PARALLEL_MAX];
     uint32_t most = slots->served->info.max_columns, n = 0;
     for (uint32_t i = 0; i < slots->count; i++) {
-        md_slot *slot = &slots->slot[i];
-        if (slot->state == MD_SLOT_FEED) {
-            of[n] = slot;
-            columns[n++] = (md_batch_column){slot->session, slot->token, true};
-        }
+        if (slots->slot[i].state == MD_SLOT_FEED) of[n++] = &slots->slot[i];
         bool last = i + 1 == slots->count;
         if (n == 0 || (n < most && !last)) continue;
-        md_error err;
-        md_status status = md_batch_step(slots->served->model, columns, n, &err);
-        md_count(&slots->metrics->steps, 1);
-        md_count(&slots->metrics->columns, n);
-        for (uint32_t k = 0; k < n; k++) {
-            if (status != MD_OK)
-                fail(slots, of[k], status, &err, false);
-            else
-                of[k]->state = MD_SLOT_DECODE;
-        }
+        step_some(slots, of, n);
         n = 0;
     }
 }

@@ -31,8 +31,8 @@ static md_status grow_partials(md_cuda_engine *engine, uint32_t blocks, md_error
     engine->blocks = 0;
     MD_TRY(md_cuda_alloc(engine, stats, "attention statistics", &engine->stats, err));
     MD_TRY(md_cuda_alloc(engine, partials, "attention partials", &engine->partials, err));
-    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->stats, 0, stats, engine->stream), "clearing"));
-    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->partials, 0, partials, engine->stream), "clearing"));
+    MD_TRY(md_cuda_fill(engine, engine->stats, MD_CUDA_NO_TAG, stats, err));
+    MD_TRY(md_cuda_fill(engine, engine->partials, MD_CUDA_NO_TAG, partials, err));
     engine->blocks = blocks;
     return MD_OK;
 }
