@@ -136,17 +136,17 @@ def events_of_any_shape():
         page.wait("document.querySelector('.failure b').textContent === 'The connection was lost.'")
 
 
-N = 100000
+N, LINE = 30000, 100000
 LONG = {
-    "a line of one letter": "a" * N, "stars": "*" * N, "open stars": "*a " * (N // 3), "open and closed": "*a" * (N // 4) + "a*" * (N // 4),
-    "strong": "**a** " * (N // 6), "mixed marks": "*_~~**__" * (N // 8), "alternating": "*a _b " * (N // 6), "ticks": "`" * N, "ticks of all lengths": " ".join("`" * i for i in range(1, 440)),
-    "brackets": "[" * N, "closed brackets": "[" * (N // 2) + "]" * (N // 2), "links": "[a](" * (N // 4), "links in links": "[" * (N // 20) + "](http://a.example)" * (N // 20),
-    "images": "![" * (N // 2), "less-than": "<" * N, "autolinks": "<http://" * (N // 8), "addresses": "http://" * (N // 7), "an address": "http://a.example/" + "a" * N,
-    "closing parentheses": "http://a.example/" + ")" * N, "quotes": ">" * N, "quoted lines": "> " * 40 + "\n" + ("> " * 300 + "x\n") * 100, "bullets": "- " * (N // 2),
-    "deep list": "".join("  " * min(i, 400) + "- x\n" for i in range(400)), "many items": "- x\n" * (N // 4), "headings": "# " * (N // 2), "hashes": "#" * N,
-    "blanks": " " * N + "x", "lines of blanks": (" " * 1000 + "\n") * 100, "empty lines": "\n" * N, "rules": "- " * 99 + "x\n", "bars": "|" * N, "a wide table": "|a" * 2000 + "\n" + "|-" * 2000 + "\n" + "|b" * 2000,
+    "a line of one letter": "a" * LINE, "stars": "*" * LINE, "open stars": "*a " * (N // 3), "open and closed": "*a" * (N // 4) + "a*" * (N // 4),
+    "strong": "**a** " * (N // 6), "mixed marks": "*_~~**__" * (N // 8), "alternating": "*a _b " * (N // 6), "ticks": "`" * LINE, "ticks of all lengths": " ".join("`" * i for i in range(1, 440)),
+    "brackets": "[" * LINE, "closed brackets": "[" * (N // 2) + "]" * (N // 2), "links": "[a](" * (N // 4), "links in links": "[" * (N // 20) + "](http://a.example)" * (N // 20),
+    "images": "![" * (N // 2), "less-than": "<" * LINE, "autolinks": "<http://" * (N // 8), "addresses": "http://" * (N // 7), "an address": "http://a.example/" + "a" * LINE,
+    "closing parentheses": "http://a.example/" + ")" * N, "quotes": ">" * LINE, "quoted lines": "> " * 40 + "\n" + ("> " * 300 + "x\n") * 100, "bullets": "- " * (N // 2),
+    "deep list": "".join("  " * min(i, 400) + "- x\n" for i in range(400)), "many items": "- x\n" * (N // 4), "headings": "# " * (N // 2), "hashes": "#" * LINE,
+    "blanks": " " * LINE + "x", "lines of blanks": (" " * 1000 + "\n") * 100, "empty lines": "\n" * N, "rules": "- " * 99 + "x\n", "bars": "|" * LINE, "a wide table": "|a" * 2000 + "\n" + "|-" * 2000 + "\n" + "|b" * 2000,
     "a long table": "a|b\n-|-\n" + "1|2\n" * 5000, "dividers": (" " * 1900 + "-|x\n") * 50, "an open fence": "```c\n" + "int x = \"a\\\n" * 8000, "fences": "```\n" * (N // 4), "a string": "```js\n\"" + "\\" * N, "comment": "```c\n/*" + "*" * N,
-    "backslashes": "\\" * N, "letters with marks": "Z" + "\u0351" * 20000, "bidi": "\u202e" * 5000 + "abc", "emoji": "\U0001f469\u200d" * 20000, "nul": "\0" * N,
+    "backslashes": "\\" * LINE, "letters with marks": "Z" + "\u0351" * 20000, "bidi": "\u202e" * 5000 + "abc", "emoji": "\U0001f469\u200d" * 20000, "nul": "\0" * N,
 }
 
 
