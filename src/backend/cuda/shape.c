@@ -59,8 +59,7 @@ static md_status check_model(const md_plan *plan, md_error *err) {
                    plan->stage[0].kind == MD_STAGE_EMBED && plan->stage[plan->stage_count - 1].kind == MD_STAGE_HEAD;
     for (uint32_t s = 1; uniform && s + 1 < plan->stage_count; s++)
         uniform = plan->stage[s].kind == layer[(s - 1) % MD_CUDA_STAGES_A_LAYER];
-    if (!uniform)
-        return md_fail(err, MD_E_INTERNAL, "CUDA: the plan has stages in an order the kernels don't know");
+    if (!uniform) return md_fail(err, MD_E_INTERNAL, "CUDA: the plan has stages in an order the kernels don't know");
     return md_cuda_check_handoffs(plan, err);
 }
 
