@@ -80,7 +80,9 @@ typedef struct md_burst {
 } md_burst;
 
 typedef struct md_engine_ops {
-    void (*close)(md_engine *engine);
+    // False: a worker of an abandoned step has not come back in time and may still read the plan and its snapshot; they
+    // and the engine's memory stay where they are.
+    bool (*close)(md_engine *engine);
     void (*info)(const md_engine *engine, md_engine_info *out);
 
     // A cache for up to `context` positions, all layers bf16.
@@ -116,7 +118,8 @@ md_status md_step_check(const md_engine *engine, const md_column *columns, uint3
                         md_error *err);
 md_status md_column_check_context(const md_column *column, uint32_t context, md_error *err);
 
-// Each opens an engine on its backend; `plan` and its snapshot outlive the engine.
+// Each opens an engine on its backend; `plan` and its snapshot outlive the engine, and also a failure with MD_E_TIMEOUT:
+// a worker may then still be reading weights.
 md_status md_reference_open(const md_plan *plan, const md_engine_options *options, md_engine **out, md_error *err);
 // resident = true: one dispatch a step; false: one dispatch an operator ("ops"), same kernels.
 md_status md_cpu_open(const md_plan *plan, bool resident, const md_engine_options *options, md_engine **out,

@@ -11,19 +11,23 @@
 
 enum { MAX_FOLDER = 4096 };
 
-static md_status fail_errno(md_error *err, const char *what, const char *path) {
+md_status md_fail_errno(md_error *err, const char *what, const char *path) {
     int code = errno;
-    return md_fail(err, code == ENOENT || code == ENOTDIR ? MD_E_NOT_FOUND : MD_E_IO, "%s: %s: %s", path, what,
-                   strerror(code));
+    bool missing = code == ENOENT || code == ENOTDIR;
+    return md_fail(err,
+                   missing          ? MD_E_NOT_FOUND
+                   : code == ENOMEM ? MD_E_MEMORY
+                                    : MD_E_IO,
+                   "%s: %s: %s", path, what, strerror(code));
 }
 
 md_status md_file_open(md_file *file, const char *path, md_error *err) {
     *file = (md_file){.fd = -1};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return fail_errno(err, "cannot open", path);
+    if (fd < 0) return md_fail_errno(err, "cannot open", path);
     struct stat st;
     if (fstat(fd, &st) != 0) {
-        md_status status = fail_errno(err, "cannot stat", path);
+        md_status status = md_fail_errno(err, "cannot stat", path);
         close(fd);
         return status;
     }
@@ -54,7 +58,7 @@ md_status md_file_pread(const md_file *file, uint64_t offset, void *out, size_t 
         ssize_t got = pread(file->fd, at, want, (off_t)offset);
         if (got < 0) {
             if (errno == EINTR) continue;
-            return fail_errno(err, "cannot read", file->path);
+            return md_fail_errno(err, "cannot read", file->path);
         }
         if (got == 0)
             return md_fail(err, MD_E_IO, "%s: file ends at byte %llu, %zu more expected (was it truncated?)",
@@ -101,7 +105,7 @@ static md_status write_fully(int fd, const void *bytes, size_t n, const char *pa
         ssize_t put = write(fd, at, n);
         if (put < 0) {
             if (errno == EINTR) continue;
-            return fail_errno(err, "cannot write", path);
+            return md_fail_errno(err, "cannot write", path);
         }
         at += put;
         n -= (size_t)put;
@@ -117,24 +121,24 @@ md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md
     md_status status;
     int fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0) {
-        status = fail_errno(err, "cannot create", temp);
+        status = md_fail_errno(err, "cannot create", temp);
         free(temp);
         return status;
     }
     fchmod(fd, 0644);
     MD_TRY_GOTO(write_fully(fd, bytes, n, temp, err));
     if (fsync(fd) != 0) {
-        status = fail_errno(err, "cannot sync", temp);
+        status = md_fail_errno(err, "cannot sync", temp);
         goto fail;
     }
     if (close(fd) != 0) {
         fd = -1;
-        status = fail_errno(err, "cannot close", temp);
+        status = md_fail_errno(err, "cannot close", temp);
         goto fail;
     }
     fd = -1;
     if (rename(temp, path) != 0) {
-        status = fail_errno(err, "cannot rename over", path);
+        status = md_fail_errno(err, "cannot rename over", path);
         goto fail;
     }
     free(temp);

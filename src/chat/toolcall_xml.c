@@ -167,7 +167,7 @@ static void emit_typed(md_toolcall_parser *p, const char *text, size_t n) {
         size = strlen(value);
         break;
     }
-    json_t *json = json_loadb(value, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = md_json_load(value, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     bool takes = json && !json_is_string(json) && !(p->cdata && !type);
     if (type && type_has(type, "string") && !json_is_null(json)) takes = false; // ["string", "null"]
     json_decref(json);

@@ -73,9 +73,10 @@ md_status md_chat_save(md_chat *chat, const char *path, bool replace, md_error *
     bool own = chat->file && strcmp(chat->file, path) == 0;
     if (!replace && !own && md_path_present(path))
         return md_fail(err, MD_E_USAGE, "/save: %s is there already; /save! %s replaces it", path, path);
+    uint64_t losses = md_json_losses();
     char *text = json_dumps(chat->messages, JSON_INDENT(2));
     size_t n = text ? strlen(text) : 0;
-    char *line = text ? realloc(text, n + 2) : NULL;
+    char *line = text && md_json_losses() == losses ? realloc(text, n + 2) : NULL;
     if (!line) {
         free(text);
         return md_fail(err, MD_E_MEMORY, "out of memory");

@@ -1,6 +1,7 @@
 // `megadecode devices`: what there is to compute on.
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "cli/commands.h"
@@ -40,8 +41,10 @@ static int devices(const void *arguments, int words, char **word) {
     md_error err = {0};
     char *text;
     if (md_devices(&text, &err) != MD_OK) return md_out_error("devices", args->json, &err);
-    json_t *list = json_loads(text, 0, NULL);
+    json_t *list;
+    md_status status = md_json_parse(text, strlen(text), false, "the list of devices", &list, &err);
     md_free(text);
+    if (status != MD_OK) return md_out_error("devices", args->json, &err);
     if (args->json) {
         md_out_json(list);
         return md_out_finish(MD_EXIT_DONE);

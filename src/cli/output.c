@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/option.h"
 
 static bool closed; // stdout's reader has gone
@@ -24,7 +25,8 @@ bool md_out_write(const char *bytes, size_t n) {
 bool md_out_json(json_t *object) {
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
     json_decref(object);
-    if (!text) {
+    if (!text || md_json_losses()) { // a command builds one object, and some of it may be missing
+        free(text);
         fputs("megadecode: out of memory for the JSON output\n", stderr);
         return false;
     }

@@ -2,6 +2,7 @@
 // (its layout: base/hubdir.h).
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ enum { MAX_PATH_BYTES = 4096, MAX_REF_BYTES = 256 };
 static md_status only_revision(const char *snapshots, const char *repo, char *name, size_t cap, md_error *err) {
     name[0] = 0;
     DIR *folder = opendir(snapshots);
+    if (!folder && errno != ENOENT) return md_fail_errno(err, "cannot list the folder", snapshots);
     if (!folder)
         return md_fail(err, MD_E_NOT_FOUND,
                        "%s: in the hub cache, but %s is missing; 'megadecode pull %s' downloads it", repo, snapshots,

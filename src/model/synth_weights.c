@@ -6,7 +6,6 @@
 // 1/sqrt(inputs) every matrix keeps the size of what it is given, norms keep it at 1, and the residual stream grows
 // only as the square root of the layers. The head is 3 times that: logits of standard deviation 3, clearly apart in
 // bf16.
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,10 +200,6 @@ static void fill_slab(const part *p, uint64_t first, char *slab, size_t n) {
 
 // ---- the files ---------------------------------------------------------------------------------------------------
 
-static md_status fail_write(const char *path, md_error *err) {
-    return md_fail(err, MD_E_IO, "%s: cannot write: %s", path, strerror(errno));
-}
-
 static void shard_name(const writer *w, uint32_t shard, char *out, size_t cap) {
     if (w->shards == 1)
         snprintf(out, cap, "model.safetensors");
@@ -230,7 +225,7 @@ static md_status write_header(const writer *w, uint32_t shard, FILE *file, const
     uint8_t prefix[8];
     for (int i = 0; i < 8; i++) prefix[i] = (uint8_t)((uint64_t)json.size >> (8 * i));
     if (status == MD_OK && (fwrite(prefix, 1, 8, file) != 8 || fwrite(json.data, 1, json.size, file) != json.size))
-        status = fail_write(path, err);
+        status = md_fail_errno(err, "cannot write", path);
     md_buf_free(&json);
     return status;
 }
@@ -241,7 +236,7 @@ static md_status write_part(writer *w, const part *p, FILE *file, const char *pa
     while (left > 0) {
         size_t n = left < SLAB_BYTES ? (size_t)left : SLAB_BYTES;
         fill_slab(p, first, w->slab, n);
-        if (fwrite(w->slab, 1, n, file) != n) return fail_write(path, err);
+        if (fwrite(w->slab, 1, n, file) != n) return md_fail_errno(err, "cannot write", path);
         first += n / unit;
         left -= n;
         w->done += n;
@@ -260,15 +255,15 @@ static md_status write_shard(writer *w, uint32_t shard, const char *dir, md_erro
     md_status status = MD_OK;
     FILE *file = fopen(path, "wbx");
     if (!file) {
-        status = fail_write(path, err);
+        status = md_fail_errno(err, "cannot write", path);
         goto fail;
     }
     MD_TRY_GOTO(write_header(w, shard, file, path, err));
     for (size_t i = 0; i < w->count; i++)
         if (w->part[i].shard == shard) MD_TRY_GOTO(write_part(w, &w->part[i], file, path, err));
-    if (fflush(file) != 0 || fsync(fileno(file)) != 0) status = fail_write(path, err);
+    if (fflush(file) != 0 || fsync(fileno(file)) != 0) status = md_fail_errno(err, "cannot write", path);
 fail:
-    if (file && fclose(file) != 0 && status == MD_OK) status = fail_write(path, err);
+    if (file && fclose(file) != 0 && status == MD_OK) status = md_fail_errno(err, "cannot write", path);
     free(path);
     return status;
 }

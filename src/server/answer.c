@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+
 enum {
     PING_MS = 5000,        // a stream without news says so: proxies keep it open, and a gone client is noticed
     WAIT_MS = 60000,       // one round of waiting for a whole answer
@@ -80,7 +82,7 @@ typedef struct stream {
     bool ended;
 } stream;
 
-static md_status take_more(stream *s, md_error *err) {
+static md_status take_some(stream *s, md_error *err) {
     md_job_end end;
     md_buf_clear(&s->out);
     s->sent = 0;
@@ -95,6 +97,12 @@ static md_status take_more(stream *s, md_error *err) {
     if (end.status != MD_OK) return md_event(&s->out, md_failure_json(end.status, &end.error, end.overloaded), err);
     MD_TRY(s->writer->end(s->self, &end, &s->out, err));
     return md_buf_puts(&s->out, "data: [DONE]\n\n");
+}
+
+static md_status take_more(stream *s, md_error *err) {
+    uint64_t losses = md_json_losses();
+    MD_TRY(take_some(s, err));
+    return md_json_losses() == losses ? MD_OK : md_fail(err, MD_E_MEMORY, "answer: out of memory");
 }
 
 static long read_stream(void *user, char *bytes, size_t max) {
@@ -121,21 +129,31 @@ static void release_stream(void *user) {
 }
 
 void md_answer(md_request *request, md_job *job, bool stream_wanted, const md_answer_writer *writer, void *self) {
+    md_error err;
+    md_status begun = md_fail(&err, MD_E_MEMORY, "answer: out of memory");
+    stream *s = stream_wanted ? calloc(1, sizeof *s) : NULL;
+    if (s) {
+        *s = (stream){.job = job, .writer = writer, .self = self};
+        md_delivery_init(&s->delivery);
+        md_buf_init(&s->out, EVENTS_MAX);
+        begun = writer->begin(self, &s->out, &err);
+        if (md_json_losses() != request->json_losses) begun = MD_E_MEMORY;
+    }
+    bool ready = !stream_wanted || begun == MD_OK;
     md_conn_set_job(request->conn, job);
-    md_submit submit = md_scheduler_submit(request->app->scheduler, job);
-    stream *s = submit == MD_SUBMIT_OK && stream_wanted ? calloc(1, sizeof *s) : NULL;
-    if (submit != MD_SUBMIT_OK)
+    md_submit submit = ready ? md_scheduler_submit(request->app->scheduler, job) : MD_SUBMIT_OK;
+    if (!ready)
+        md_reply_failure(request, begun, &err, false);
+    else if (submit != MD_SUBMIT_OK)
         md_reply_overloaded(request, submit);
     else if (!stream_wanted)
         answer_whole(request, job, writer, self);
-    if (!s) {
+    else
+        md_reply_stream(request, "text/event-stream", read_stream, release_stream, s);
+    if (s) {
+        if (!ready || submit != MD_SUBMIT_OK) release_stream(s);
+    } else {
         md_job_unref(job);
         writer->release(self);
-        return;
     }
-    *s = (stream){.job = job, .writer = writer, .self = self};
-    md_delivery_init(&s->delivery);
-    md_buf_init(&s->out, EVENTS_MAX);
-    if (writer->begin(self, &s->out, NULL) != MD_OK) s->ended = true;
-    md_reply_stream(request, "text/event-stream", read_stream, release_stream, s);
 }

@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "server/route.h"
 
@@ -95,6 +96,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     if (!r) {
         r = request_new(user, connection);
         if (!r) return MHD_NO;
+        r->json_losses = md_json_losses();
         *context = r;
         md_conn_enter(r->conn, MD_CONN_BODY);
         bool at_once;
@@ -111,6 +113,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         return MHD_YES;
     }
     md_conn_enter(r->conn, MD_CONN_WORK);
+    r->json_losses = md_json_losses();
     if (r->early)
         md_route_refuse(r, r->early);
     else

@@ -1,4 +1,5 @@
 // POST /v1/chat/completions
+#include "base/json.h"
 #include "server/chat_answer.h"
 #include "server/fields.h"
 #include "server/route.h"
@@ -10,6 +11,8 @@ static md_status read_request(const md_request *request, const md_served *served
     *out = (md_chat_request){0};
     MD_TRY(md_body_parse(request, &body, err));
     md_status status = md_chat_request_read(body, served, job, out, err);
+    if (status == MD_OK && md_json_losses() != request->json_losses)
+        status = md_fail(err, MD_E_MEMORY, "request: out of memory");
     json_decref(body);
     return status;
 }

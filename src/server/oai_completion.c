@@ -232,6 +232,8 @@ void md_handle_completion(md_request *request, const md_served *served) {
         md_gate_enter(&request->app->gate);
         status = md_body_parse(request, &body, &err);
         if (status == MD_OK) status = read_request(body, c, job, &err);
+        if (status == MD_OK && md_json_losses() != request->json_losses)
+            status = md_fail(&err, MD_E_MEMORY, "request: out of memory");
         json_decref(body);
         md_gate_leave(&request->app->gate);
     }

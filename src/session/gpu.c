@@ -1,5 +1,4 @@
 // md_devices and md_emit_cuda: what the backends can say without opening an engine.
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,6 +6,7 @@
 #include "backend/cuda/dl.h"
 #include "backend/cuda/emit.h"
 #include "base/cpu_info.h"
+#include "base/json.h"
 #include "megadecode.h"
 #include "plan/plan.h"
 
@@ -39,6 +39,7 @@ static json_t *describe_cpu(void) {
 
 md_status md_devices(char **json, md_error *err) {
     *json = NULL;
+    uint64_t losses = md_json_losses();
     json_t *list = json_pack("[o]", describe_cpu());
     md_error gpu;
     int count = 0;
@@ -47,7 +48,10 @@ md_status md_devices(char **json, md_error *err) {
     for (int i = 0; i < count; i++) json_array_append_new(list, describe(i));
     *json = json_dumps(list, JSON_COMPACT);
     json_decref(list);
-    return *json ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
+    if (md_json_losses() == losses) return MD_OK;
+    free(*json);
+    *json = NULL;
+    return md_fail(err, MD_E_MEMORY, "out of memory for the list of devices");
 }
 
 md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, char **source, md_error *err) {

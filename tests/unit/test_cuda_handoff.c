@@ -37,10 +37,9 @@ static void the_plan_passes(void **state) {
 // Changes a stage's reads in every layer and expects the refusal to hold these words.
 static void refused(uint32_t stage, uint32_t reads, const char *words) {
     md_error err = {0};
-    md_cuda_shape *shape;
     uint32_t before = plan->stage[stage].reads;
     for (uint32_t s = stage; s + 1 < plan->stage_count; s += A_LAYER) plan->stage[s].reads = reads;
-    assert_int_equal(md_cuda_shape_build(plan, &shape, &err), MD_E_INTERNAL);
+    assert_int_equal(md_cuda_check_handoffs(plan, &err), MD_E_INTERNAL);
     if (!strstr(err.message, words)) fail_msg("%s, expected %s", err.message, words);
     for (uint32_t s = stage; s + 1 < plan->stage_count; s += A_LAYER) plan->stage[s].reads = before;
 }
@@ -59,11 +58,10 @@ static void short_waits_are_refused(void **state) {
 static void odd_layers_are_refused(void **state) {
     (void)state;
     md_error err = {0};
-    md_cuda_shape *shape;
     md_stage *stage = &plan->stage[plan->stage_count - 3]; // gate_up of the last layer
     uint32_t before = stage->reads;
     stage->reads |= 1u << MD_VEC_ATTN;
-    assert_int_equal(md_cuda_shape_build(plan, &shape, &err), MD_E_INTERNAL);
+    assert_int_equal(md_cuda_check_handoffs(plan, &err), MD_E_INTERNAL);
     assert_non_null(strstr(err.message, "not like that of the layer before"));
     stage->reads = before;
 }

@@ -47,7 +47,7 @@ void md_cuda_free(const md_cuda_engine *engine, CUdeviceptr *memory) {
     *memory = 0;
 }
 
-static void close_engine(md_engine *base) {
+static bool close_engine(md_engine *base) {
     md_cuda_engine *engine = md_cuda_of(base);
     if (engine->context) {
         const md_cuda_driver *cu = engine->cu;
@@ -67,6 +67,7 @@ static void close_engine(md_engine *base) {
     }
     md_cuda_shape_free(engine->shape);
     free(engine);
+    return true;
 }
 
 static void engine_info(const md_engine *base, md_engine_info *out) {
