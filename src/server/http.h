@@ -36,9 +36,9 @@ typedef struct md_request {
     const md_route *route; // NULL: none matches
     md_buf body;
     uint64_t json_losses; // md_json_losses when its thread began to work on it
-    unsigned early;  // not 0: the status to refuse with once the body was read
-    bool replied;    // a response was given to libmicrohttpd
-    unsigned status; // of it
+    unsigned early;       // not 0: the status to refuse with once the body was read
+    bool replied;         // a response was given to libmicrohttpd
+    unsigned status;      // of it
     // Headers of the response; NULL or "": without.
     const char *allow_origin; // borrowed: the origin that may read it
     char allow[32];           // methods

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static const md_route routes[] = {
     {"/v1/chat/completions", false, true, false, true, md_handle_chat},
@@ -52,8 +53,17 @@ static bool matches(const md_route *route, const char *url) {
     return route->prefix ? strncmp(url, route->path, n) == 0 && url[n] : strcmp(url, route->path) == 0;
 }
 
+// Clients of a proxy name the host too: "http://host/path".
+static const char *path_of(const char *url) {
+    static const char scheme[] = "http://";
+    if (strncasecmp(url, scheme, sizeof scheme - 1) != 0) return url;
+    const char *path = strchr(url + sizeof scheme - 1, '/');
+    return path ? path : "/";
+}
+
 void md_route_find(md_request *request, const char *method, const char *url) {
     md_request *r = request;
+    url = path_of(url);
     const md_route *route = NULL;
     const char *list = r->app->options->cors_origins, *origin = md_request_header(r, "Origin");
     bool any = list && strcmp(list, "*") == 0;
@@ -102,6 +112,12 @@ void md_route_refuse(md_request *request, unsigned status) {
         md_reply_error(request, 400, bad, NULL, NULL,
                        "the request's length is not clear: expected one Content-Length or one Transfer-Encoding");
         return;
+    case MD_BAD_HOST:
+        md_reply_error(request, 400, bad, NULL, NULL, "found no Host header, or several, expected one");
+        return;
+    case MD_BAD_LINE:
+        md_reply_error(request, 400, bad, NULL, NULL, "the request's first line has a space too many");
+        return;
     case 401:
         md_reply_error(request, 401, bad, "invalid_api_key", NULL,
                        "an API key is needed: Authorization: Bearer KEY (--api-key)");
@@ -123,6 +139,7 @@ void md_route_refuse(md_request *request, unsigned status) {
                  request->app->options->body_max);
         md_reply_error(request, 413, bad, "body_too_large", NULL, message);
         return;
+    case 414: md_reply_error(request, 414, bad, "url_too_long", NULL, "the URL is too long"); return;
     case 415:
         md_reply_error(request, 415, bad, "unsupported_encoding", NULL, "bodies with a Content-Encoding are not read");
         return;
