@@ -174,6 +174,25 @@ def parameters_that_can_not_be_constrained():
                 assert isinstance(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]), dict), choice
 
 
+def marks_that_are_control_tokens():
+    """Some tokenizers declare the marks of calls and reasoning as control tokens, which texts leave out otherwise."""
+    scripts = {"xml": [b"<think>", b"Hm.", b"</think>", b"\n\n", b"<function", b' name="get_time"', b">", b"</function>"]}
+    marks = [b"<think>", b"</think>", b"<function", b"</function>"]
+    with tempfile.TemporaryDirectory() as folder:
+        scripted_model.write(folder, scripts, TEMPLATE, control=marks)
+        with Server(model=folder) as s:
+            body = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"script": "xml"}, "tools": TOOLS[1:], "max_tokens": 40}
+            for more in [{}, {"tool_choice": "required", "logit_bias": {str(b): -9 for b in range(256)}}]:
+                choice = s.ok(CHAT, {**body, **more})["choices"][0]
+                assert choice["finish_reason"] == "tool_calls", choice
+                check_calls(choice["message"]["tool_calls"], [("get_time", {})])
+            assert s.ok(CHAT, body)["choices"][0]["message"]["reasoning_content"] == "Hm."
+            entries = s.ok(CHAT, {**body, "logprobs": True})["choices"][0]["logprobs"]["content"]
+            assert [e["token"] for e in entries][:2] == ["<think>", "Hm."], entries
+            # In plain completions control tokens stay out of the text.
+            assert s.complete("x<|xml|>", max_tokens=40)["choices"][0]["text"] == 'Hm.\n\n name="get_time">'
+
+
 def a_call_after_reasoning():
     choice = ask("xml", "inside", seed=1, tool_choice={"type": "function", "function": {"name": "get_time"}},
                  chat_template_kwargs={"script": "inside", "opened": True}, temperature=0)
@@ -209,4 +228,4 @@ if __name__ == "__main__":
                 end = servers[style].ok("/tokenize", {"content": "</s>"})["tokens"][0]
                 likely[style] = {str(end): 1, **{str(b): 4 for b in (b"<" if style == "xml" else b'"')}}
             main(required, a_named_function, streamed, only_one, beside_a_response_format, free_text_is_a_string_whatever_it_holds,
-                 strict_functions_are_held_to_their_schema, parameters_that_can_not_be_constrained, a_call_after_reasoning, what_is_refused)
+                 strict_functions_are_held_to_their_schema, parameters_that_can_not_be_constrained, marks_that_are_control_tokens, a_call_after_reasoning, what_is_refused)
