@@ -7,7 +7,8 @@
 //                            v_swap_halves: lanes 0..7 and 8..15 exchanged
 //                            v_nibbles(16 bytes, high), v_bytes(16 bytes): codes as floats
 //   vcodes, vpair            v_codes(64 bytes); v_pair_q4(codes, i): columns 2i and 2i+1 of eight;
-//                            v_pair_q8(32 bytes), v_pair_bf16(64 bytes): one pair of columns for 16 rows
+//                            v_pairs_q8(64 bytes, columns, &w0, &w1): two pairs of columns for 16 rows;
+//                            v_pair_bf16(64 bytes): one
 //   VEC_NAME VEC_ACT VEC_BLOCK VEC_PREFETCH
 // Plain loops in this text run on one lane each; -ffp-contract=off keeps the compiler from changing any sum.
 

@@ -95,10 +95,15 @@ MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
     return (vpair){{vec_field8(w.lo, 4 * i4, 15), vec_field8(w.hi, 4 * i4, 15)},
                    {vec_field8(w.lo, 16 + 4 * i4, 15), vec_field8(w.hi, 16 + 4 * i4, 15)}};
 }
-MD_INLINE vpair v_pair_q8(const uint8_t *p) {
+MD_INLINE vpair vec_pair_q8(const uint8_t *p) {
     __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 16)));
     return (vpair){{vec_field8(lo, 0, 255), vec_field8(hi, 0, 255)}, {vec_field8(lo, 8, 255), vec_field8(hi, 8, 255)}};
+}
+MD_INLINE void v_pairs_q8(const uint8_t *p, const int columns, vpair *w0, vpair *w1) {
+    (void)columns;
+    *w0 = vec_pair_q8(p);
+    *w1 = vec_pair_q8(p + 32);
 }
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
     vcodes w = v_codes(p);
