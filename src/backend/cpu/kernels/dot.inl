@@ -105,63 +105,12 @@ MD_INLINE void dot_chunk(const uint8_t *codes, uint32_t pairs, size_t first, con
     MD_UNROLL for (int n = 0; n < N; n++) sum[n] = v_add(a0[n], a1[n]);
 }
 
-#ifdef VEC_BF16_DOT
-enum { PAIRED_GROUP = 64, PAIRED_VECTORS = PAIRED_GROUP / 8 };
-
-// Two neighbouring chunks of 4-bit codes for one column side by side: four chains hide the latency of vdpbf16ps, two do
-// not. The first chunk is loaded whole before the second is touched, since the hardware's prefetchers follow a walk
-// only while its lines come in order; the empty assembly keeps the compiler from moving those loads (docs/SPEED.md).
-MD_INLINE void dot_chunk_pair(const uint8_t *codes, const uint8_t *next, const void *x, vf *sum) {
-    vf a0 = v_set1(0.0f), a1 = a0, b0 = a0, b1 = a0;
-    vcodes held[PAIRED_VECTORS];
-    MD_UNROLL for (int i = 0; i < PAIRED_VECTORS; i++) held[i] = v_codes(codes + 64 * i);
-    __asm__ volatile(""
-                     : "+v"(held[0]), "+v"(held[1]), "+v"(held[2]), "+v"(held[3]), "+v"(held[4]), "+v"(held[5]),
-                       "+v"(held[6]), "+v"(held[7]));
-    MD_UNROLL for (int i = 0; i < PAIRED_VECTORS; i++) {
-        vcodes w = held[i], v = v_codes(next + 64 * i);
-        const size_t p = 4 * (size_t)i, q = p + PAIRED_GROUP / 2;
-        a0 = dot_pair(a0, v_pair_q4(w, 0), x, p, 0, 1);
-        a1 = dot_pair(a1, v_pair_q4(w, 1), x, p + 1, 0, 1);
-        b0 = dot_pair(b0, v_pair_q4(v, 0), x, q, 0, 1);
-        b1 = dot_pair(b1, v_pair_q4(v, 1), x, q + 1, 0, 1);
-        a0 = dot_pair(a0, v_pair_q4(w, 2), x, p + 2, 0, 1);
-        a1 = dot_pair(a1, v_pair_q4(w, 3), x, p + 3, 0, 1);
-        b0 = dot_pair(b0, v_pair_q4(v, 2), x, q + 2, 0, 1);
-        b1 = dot_pair(b1, v_pair_q4(v, 3), x, q + 3, 0, 1);
-    }
-    sum[0] = v_add(a0, a1);
-    sum[1] = v_add(b0, b1);
-}
-#endif
-
 MD_INLINE vf dot_scaled(vf t, const uint8_t *chunk, const int wide, vf sum, float x_sum) {
     vf scale = wide ? v_load((const float *)(const void *)chunk) : v_widen((const uint16_t *)(const void *)chunk);
     vf bias = wide ? v_load((const float *)(const void *)(chunk + 64))
                    : v_widen((const uint16_t *)(const void *)(chunk + 32));
     return v_fma(bias, v_set1(x_sum), v_fma(scale, sum, t));
 }
-
-#ifdef VEC_BF16_DOT
-static void dot_q4_one(const md_dot *d, const uint8_t *tile, float *out) {
-    const uint32_t *x = d->x;
-    const float *x_sum = d->sums;
-    vf t = v_set1(0.0f), sum[2];
-    uint32_t g = 0;
-    for (; g + 2 <= d->chunks; g += 2, x += PAIRED_GROUP, x_sum += 2) {
-        const uint8_t *chunk = tile + (size_t)g * d->chunk_bytes, *next = chunk + d->chunk_bytes;
-        dot_chunk_pair(chunk + 64, next + 64, x, sum);
-        t = dot_scaled(t, chunk, 0, sum[0], x_sum[0]);
-        t = dot_scaled(t, next, 0, sum[1], x_sum[1]);
-    }
-    if (g < d->chunks) {
-        const uint8_t *chunk = tile + (size_t)g * d->chunk_bytes;
-        dot_chunk(chunk + 64, PAIRED_GROUP / 2, (size_t)g * PAIRED_GROUP / 2, d, 0, 1, 1, MD_CELL_Q4, sum);
-        t = dot_scaled(t, chunk, 0, sum[0], x_sum[0]);
-    }
-    v_store(out, t);
-}
-#endif
 
 MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
                         const md_cell cell, const int wide) {
@@ -205,15 +154,7 @@ MD_INLINE void dot_columns(const md_dot *d, const uint8_t *tile, float *out, con
     for (; c < columns; c++) dot_tile(d, tile, out, c, columns, 1, cell, wide);
 }
 
-static void dot_q4(const md_dot *d, const uint8_t *tile, float *out) {
-#ifdef VEC_BF16_DOT
-    if (d->columns == 1 && d->group == PAIRED_GROUP) {
-        dot_q4_one(d, tile, out);
-        return;
-    }
-#endif
-    dot_columns(d, tile, out, MD_CELL_Q4, 0, 0);
-}
+static void dot_q4(const md_dot *d, const uint8_t *tile, float *out) { dot_columns(d, tile, out, MD_CELL_Q4, 0, 0); }
 static void dot_q4_wide(const md_dot *d, const uint8_t *tile, float *out) {
     dot_columns(d, tile, out, MD_CELL_Q4, 1, 1);
 }
