@@ -121,18 +121,19 @@ static void bench_attention(const md_kernels *k) {
     enum { D = 128, HEADS = 8 };
     static _Alignas(64) uint8_t rows[128 * D * 2];
     static uint16_t scales[128 * 4];
-    static float p[HEADS * 128], o[HEADS * D], m;
+    static float p[HEADS * 128], o[HEADS * D], m[HEADS], l[HEADS];
     md_values v = {.rows = rows, .dim = D, .group = 64, .scales = scales, .stride = 2 * D};
-    double bf16, q8, q4, softmax;
+    double bf16, q8, q4, softmax, rounded;
     TIME(bf16, k->pv_bf16(&v, p, 128, HEADS, o));
     v.stride = D;
     TIME(q8, k->pv_q8(&v, p, 128, HEADS, o));
     v.stride = D / 2;
     TIME(q4, k->pv_q4(&v, p, 128, HEADS, o));
-    TIME(softmax, k->softmax(p, 128, &m));
-    printf(
-        "%-10s 128 positions, 8 heads of 128: values bf16 %.0f ns, 8-bit %.0f, 4-bit %.0f; softmax of one head %.0f\n",
-        k->name, bf16, q8, q4, softmax);
+    TIME(softmax, k->softmax_sum(p, HEADS, 128, m, l));
+    TIME(rounded, k->probabilities(p, HEADS, 128, m, l));
+    printf("%-10s 128 positions, 8 heads of 128: values bf16 %.0f ns, 8-bit %.0f, 4-bit %.0f; softmax %.0f, "
+           "probabilities %.0f\n",
+           k->name, bf16, q8, q4, softmax, rounded);
 }
 
 int main(int argc, char **argv) {

@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define MD_INLINE static inline __attribute__((always_inline))
 
@@ -46,6 +47,16 @@ MD_INLINE void v_narrow(uint16_t *p, vf a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(vec_round_upper(a), 16)));
 }
 MD_INLINE vf v_swap_halves(vf a) { return _mm512_shuffle_f32x4(a, a, 0x4e); }
+// The fixed tree of a strided sum: lanes j and j + 8, then + 4, + 2, + 1.
+MD_INLINE float v_sum(vf a) {
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+MD_INLINE float v_greatest(vf a) { return _mm512_reduce_max_ps(a); }
+#define VEC_REDUCE
+
 MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
     __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm512_cvtepi32_ps(high ? _mm512_srli_epi32(b, 4) : _mm512_and_si512(b, _mm512_set1_epi32(15)));
@@ -53,6 +64,15 @@ MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
 MD_INLINE vf v_bytes(const uint8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+// One broadcast for both, instead of two ways through scalar registers.
+MD_INLINE void v_scale_bias(const uint16_t *sb, vf *scale, vf *bias) {
+    int32_t pair;
+    memcpy(&pair, sb, sizeof pair);
+    __m512i both = _mm512_set1_epi32(pair);
+    *scale = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    *bias = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000u)));
+}
+#define VEC_SCALE_BIAS
 
 MD_INLINE vcodes v_codes(const uint8_t *p) { return _mm512_loadu_si512(p); }
 
