@@ -96,10 +96,14 @@ static size_t queries_bytes(const md_cpu_engine *e, uint32_t heads) {
     return md_round_up((uint64_t)heads * even * (e->k->act == MD_ACT_PAIRS ? 2 : 4), 64);
 }
 
-// One column's queries of the unit's KV head into scratch->x (and their group sums), in blocks of 8 heads.
+// One column's queries of the unit's KV head into scratch->x (and their group sums), in blocks of 8 heads. They stay
+// there for the next blocks.
 static void pack_queries(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
     const md_cpu_kv_shape *shape = &v->u->layer->shape;
     uint32_t head_dim = e->base.snapshot->head_dim, heads = group_heads(e);
+    if (scratch->packed_column == v->column && scratch->packed_kv_head == v->u->kv_head) return;
+    scratch->packed_column = v->column;
+    scratch->packed_kv_head = v->u->kv_head;
     const uint16_t *rows = e->q + (size_t)v->column * e->q_stride + (size_t)v->u->kv_head * heads * head_dim;
     if (shape->format.bits) {
         float factor = md_bf16_round((float)(1.0 / sqrt((double)head_dim)));
@@ -265,7 +269,10 @@ static void each_view(md_cpu_engine *e, const unit *u, view_fn fn, md_cpu_scratc
 // layer's cache is; NULL: nothing. The first stage that meets a unit appends to the cache.
 static void each_unit(md_cpu_engine *e, uint32_t layer, uint32_t worker, view_fn bf16, view_fn quantized) {
     const uint32_t kv_heads = e->base.snapshot->kv_heads;
+    md_cpu_scratch *scratch = &e->scratch[worker];
     uint64_t total = 0, at = 0;
+    scratch->packed_column = UINT32_MAX; // what other stages and layers left is not this one's
+    scratch->totals_sequence = NULL;
     for (uint32_t i = 0; i < e->sequences; i++) total += (uint64_t)e->sequence[i].blocks * kv_heads;
     uint64_t first = total * worker / e->workers, end = total * (worker + 1) / e->workers;
     for (uint32_t i = 0; i < e->sequences; i++) {
@@ -277,7 +284,7 @@ static void each_unit(md_cpu_engine *e, uint32_t layer, uint32_t worker, view_fn
             u.kv_head = (uint32_t)(n / sequence->blocks);
             u.block = (uint32_t)(n % sequence->blocks);
             if (fn != attend_quantized) append(e, &u);
-            each_view(e, &u, fn, &e->scratch[worker]);
+            each_view(e, &u, fn, scratch);
         }
         at += units;
     }
@@ -288,7 +295,6 @@ void md_cpu_attention_scores(md_cpu_engine *e, uint32_t layer, uint32_t worker) 
 }
 
 void md_cpu_attention(md_cpu_engine *e, uint32_t layer, uint32_t worker) {
-    e->scratch[worker].totals_sequence = NULL; // those of another layer
     each_unit(e, layer, worker, attend_bf16, attend_quantized);
 }
 

@@ -48,6 +48,7 @@ typedef struct md_cpu_scratch { // one worker's
     float *m, *l; // [columns][group heads]: over all blocks of totals_sequence and totals_kv_head
     const struct md_cpu_sequence *totals_sequence; // NULL: none
     uint32_t totals_kv_head;
+    uint32_t packed_column, packed_kv_head; // whose queries lie in x
 } md_cpu_scratch;
 
 typedef struct md_cpu_engine {
