@@ -81,7 +81,7 @@ static md_status copy_neighbour(const char *config_path, const char *name, const
          *text = NULL;
     if (folder) from = md_path_join(folder, name);
     md_status status = from ? MD_OK : md_fail(err, MD_E_MEMORY, "%s: out of memory", config_path);
-    if (from && md_file_exists(from)) {
+    if (from && md_path_present(from)) { // a folder or a dangling link is a broken file, not an absent one
         status = md_file_read_all(from, MAX_JSON_BYTES, &text, NULL, err);
         if (status == MD_OK) status = write_text(dir, name, text, err);
     } else if (from && otherwise) {
@@ -120,13 +120,12 @@ static bool is_empty_dir(const char *path) {
     return !entry;
 }
 
-// Removes a flat folder of ours.
-static void remove_dir(const char *path) {
-    DIR *folder = opendir(path);
+// Removes a flat folder of ours, without allocating: memory may be what failed.
+static void remove_dir(const char *path, DIR *folder) {
     const struct dirent *entry;
-    while (folder && (entry = readdir(folder)))
+    rewinddir(folder);
+    while ((entry = readdir(folder)))
         if (!is_dots(entry->d_name)) unlinkat(dirfd(folder), entry->d_name, 0);
-    if (folder) closedir(folder);
     rmdir(path);
 }
 
@@ -150,12 +149,15 @@ md_status md_synth_write(const char *config_path, const char *out_dir, const md_
     struct stat st;
     if (lstat(out_dir, &st) == 0 && !is_empty_dir(out_dir))
         return md_fail(err, MD_E_USAGE, "%s: exists already; expected a new or an empty folder", out_dir);
-    md_config config;
-    MD_TRY(load_config(config_path, bits, &config, err));
-    md_status status = MD_OK;
+    md_config config = {0};
+    uint64_t losses = md_json_losses();
+    DIR *folder = NULL;
+    char *temp = NULL;
+    md_status status;
+    MD_TRY_GOTO(load_config(config_path, bits, &config, err));
     size_t n = strlen(out_dir);
     while (n > 1 && out_dir[n - 1] == '/') n--;
-    char *temp = malloc(n + sizeof ".tmpXXXXXX");
+    temp = malloc(n + sizeof ".tmpXXXXXX");
     if (!temp) {
         status = md_fail(err, MD_E_MEMORY, "%s: out of memory", out_dir);
         goto fail;
@@ -163,14 +165,24 @@ md_status md_synth_write(const char *config_path, const char *out_dir, const md_
     memcpy(temp, out_dir, n);
     strcpy(temp + n, ".tmpXXXXXX");
     if (!mkdtemp(temp)) {
-        status = md_fail(err, MD_E_IO, "%s: cannot create: %s", temp, strerror(errno));
+        status = md_fail_errno(err, "cannot create", temp);
+        goto fail;
+    }
+    folder = opendir(temp);
+    if (!folder) {
+        status = md_fail_errno(err, "cannot open", temp);
+        rmdir(temp);
         goto fail;
     }
     status = write_all(&config, config_path, temp, options, err);
+    if (md_json_losses() != losses) status = MD_E_MEMORY;
     if (status == MD_OK && (chmod(temp, 0755) != 0 || rename(temp, out_dir) != 0))
         status = md_fail(err, MD_E_IO, "%s: cannot rename %s to it: %s", out_dir, temp, strerror(errno));
-    if (status != MD_OK) remove_dir(temp);
+    if (status != MD_OK) remove_dir(temp, folder);
 fail:
+    // Whatever else went wrong, JSON with parts missing was its cause.
+    if (md_json_losses() != losses) status = md_fail(err, MD_E_MEMORY, "%s: out of memory for its JSON", out_dir);
+    if (folder) closedir(folder);
     free(temp);
     md_config_free(&config);
     return status;

@@ -9,6 +9,7 @@
 #include "base/bf16.h"
 #include "base/fpmode.h"
 #include "model/rope.h"
+#include "plan/check.h"
 
 typedef struct ref_stage {
     md_ref_matrix matrix[3];
@@ -25,9 +26,8 @@ typedef struct ref_engine {
     uint64_t weight_bytes;
 } ref_engine;
 
-static void ref_close(md_engine *engine) {
+static bool ref_close(md_engine *engine) {
     ref_engine *e = (ref_engine *)engine;
-    if (!e) return;
     for (uint32_t s = 0; e->stage && s < e->base.plan->stage_count; s++) {
         for (uint32_t m = 0; m < 3; m++) md_ref_matrix_free(&e->stage[s].matrix[m]);
         free(e->stage[s].norm);
@@ -38,6 +38,7 @@ static void ref_close(md_engine *engine) {
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) free(vectors[i]);
     free(e->stage);
     free(e);
+    return true;
 }
 
 static void ref_info(const md_engine *engine, md_engine_info *out) {
@@ -180,6 +181,7 @@ md_status md_reference_open(const md_plan *plan, const md_engine_options *option
     if (!__builtin_cpu_supports("fma"))
         return md_fail(err, MD_E_UNSUPPORTED, "this CPU has no FMA instructions; the reference engine needs them");
 #endif
+    MD_TRY(md_plan_check(plan, err));
     ref_engine *e = calloc(1, sizeof *e);
     if (!e) return md_fail(err, MD_E_MEMORY, "out of memory");
     e->base = (md_engine){.ops = &ref_ops, .snapshot = plan->snapshot, .plan = plan};
