@@ -4,9 +4,13 @@
 // acc + pair p of the weights times pair p of column c, odd element first.
 MD_INLINE vf dot_pair(vf acc, vpair w, const void *x, size_t p, size_t c, size_t stride) {
 #ifdef VEC_BF16_DOT
-    // In assembly for its broadcasting operand: gcc loads the pair into a register of its own (docs/SPEED.md).
-    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(((const uint32_t *)x)[p * stride + c]));
+    const uint32_t *pairs = x;
+#ifdef __clang__
+    return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32((int)pairs[p * stride + c]));
+#else // in assembly for its broadcasting operand: gcc would load the pair into a register of its own (docs/SPEED.md)
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(pairs[p * stride + c]));
     return acc;
+#endif
 #else
     const float *xs = x;
     acc = v_fma(w.odd, v_set1(xs[(2 * p + 1) * stride + c]), acc);
