@@ -10,12 +10,13 @@
 enum { FAKE_GONE = 719, FAKE_OUT_OF_MEMORY = 2, FAKE_UNDECIDED_AT = 1000 };
 
 typedef struct fake_cuda {
-    size_t total, used; // device memory
-    uint32_t live;      // allocations and pinned buffers
-    uint32_t fail_at;   // the n-th allocation from now on fails; 0: none
-    int launch_result;  // of launches
-    int sync_result;    // of waiting for the stream, and of every call after it once it is not 0
-    bool hang;          // the next launch reports a wait that ran out
+    int major, minor, cooperative; // what the device says of itself
+    size_t total, used;            // device memory
+    uint32_t live;                 // allocations and pinned buffers
+    uint32_t fail_at;              // the n-th allocation from now on fails; 0: none
+    int launch_result;             // of launches
+    int sync_result;               // of waiting for the stream, and of every call after it once it is not 0
+    bool hang;                     // the next launch reports a wait that ran out
     uint32_t launches;
     uint32_t steps;   // tokens computed by bursts
     int undecided_at; // a burst's column 0 is left undecided at this position; -1: never
