@@ -1,5 +1,6 @@
 #include "server/route.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -9,6 +10,7 @@ static const md_route routes[] = {
     {"/v1/completions", false, true, false, true, md_handle_completion},
     {"/v1/models", false, false, false, true, md_handle_models},
     {"/v1/models/", true, false, false, true, md_handle_model},
+    {"/", false, false, true, false, md_handle_page},
     {"/health", false, false, true, false, md_handle_health},
     {"/metrics", false, false, false, false, md_handle_metrics},
     {"/props", false, false, false, true, md_handle_props},
@@ -44,6 +46,27 @@ static bool is_listed(const char *list, const char *origin) {
         list += item;
     }
     return false;
+}
+
+// A host that no one else's name server can point here: an address, this machine, or the name of --host.
+static bool is_safe_host(const char *host, const char *own) {
+    char name[256];
+    struct in6_addr address;
+    size_t n = strcspn(host, host[0] == '[' ? "]" : ":");
+    if (host[0] == '[') return host[n] == ']';
+    if (n >= sizeof name) return false;
+    memcpy(name, host, n);
+    name[n] = '\0';
+    return inet_pton(AF_INET, name, &address) == 1 || strcasecmp(name, "localhost") == 0 ||
+           (own && strcasecmp(name, own) == 0);
+}
+
+// Is `origin` this server itself, so that the asking page is the one at "/"? A name that some other site makes point
+// here (DNS rebinding) would have the same origin as its page; where a key is needed that page does not have it.
+static bool is_own_origin(const md_request *r, const char *origin) {
+    const char *host = md_request_header(r, "Host"), *rest = strstr(origin, "://");
+    if (!host || !rest || strcasecmp(rest + 3, host) != 0) return false;
+    return r->app->options->api_key || is_safe_host(host, r->app->options->host);
 }
 
 // ---- finding ---------------------------------------------------------------------------------------------------
@@ -86,7 +109,7 @@ void md_route_find(md_request *request, const char *method, const char *url) {
         r->early = 405;
     } else if (!route->open && !has_key(r)) {
         r->early = 401;
-    } else if (post && origin && !r->allow_origin) {
+    } else if (post && origin && !r->allow_origin && !is_own_origin(r, origin)) {
         r->early = 403; // a page in a browser must not make the model work unasked
     } else if (route->post && md_scheduler_has_room(r->app->scheduler) == MD_SUBMIT_FULL &&
                (route->run == md_handle_chat || route->run == md_handle_completion)) {

@@ -24,6 +24,7 @@ enum {
 };
 
 // The handlers (served is NULL only where `loaded` is false).
+void md_handle_page(md_request *request, const md_served *served);
 void md_handle_health(md_request *request, const md_served *served);
 void md_handle_metrics(md_request *request, const md_served *served);
 void md_handle_models(md_request *request, const md_served *served);

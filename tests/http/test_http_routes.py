@@ -25,7 +25,7 @@ def routes():
 
 
 def methods_and_paths():
-    for path in ["/", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1/models/", "/health/x", "/../etc/passwd"]:
+    for path in ["//", "/index.html", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1/models/", "/health/x", "/../etc/passwd"]:
         response = server.get(path)
         assert response.status == 404 and json.loads(response.data)["error"]["code"] == "not_found", path
     for method, path in [("GET", CHAT), ("PUT", CHAT), ("DELETE", "/v1/models"), ("POST", "/health"), ("PATCH", "/props")]:
