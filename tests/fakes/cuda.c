@@ -22,8 +22,14 @@ static CUresult state(void) { return fake.sync_result; }
     CUresult symbol arguments;                                                                                         \
     CUresult symbol arguments
 
+static uint32_t number(const char *name) {
+    const char *text = getenv(name);
+    return text ? (uint32_t)atoi(text) : 0;
+}
+
 FAKE(cuInit, (unsigned flags)) {
     (void)flags;
+    if (!fake.vocab) fake.vocab = number("FAKE_CUDA_VOCAB");
     return 0;
 }
 FAKE(cuDriverGetVersion, (int *version)) {
@@ -203,6 +209,8 @@ static void run(const md_cuda_params *p) {
 static CUresult launched(CUfunction function, void **arguments) {
     if (fake.launch_result) return fake.launch_result; // what fails later is seen by who waits
     fake.launches++;
+    if (fake.launches == number("FAKE_CUDA_HANG_AT")) fake.hang = true;
+    if (fake.launches == number("FAKE_CUDA_GONE_AT")) fake.sync_result = FAKE_GONE;
     if (function == (CUfunction)&fake.launches) run(arguments[0]);
     return 0;
 }
