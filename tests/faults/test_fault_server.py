@@ -33,7 +33,7 @@ class Faulty(Server):
         self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
         self.template.write(TEMPLATE)
         self.template.flush()
-        env = {**self.faults.env(), "MEGADECODE_THREADS": "2"}
+        env = {**self.faults.env(), "MEGADECODE_THREADS": "1"}
         super().__init__("--chat-template-file", self.template.name, *args, env=env, **more)
 
     def fds(self):
@@ -219,9 +219,9 @@ def asked_to_end_in_every_phase():
         assert server.process.wait(20) == 0 and time.monotonic() - start < 15
     # While a prompt is computed, and while an answer is: what was accepted ends whole.
     for prompt in ("Once upon a time " * 500, "Once"):
-        with Server() as server:
+        with Server("--drain", "300", env={"MEGADECODE_THREADS": "1"}) as server:
             answer = []
-            body = {"prompt": prompt, "max_tokens": 800, "temperature": 0, "logit_bias": ENDLESS}
+            body = {"prompt": prompt, "max_tokens": 400, "temperature": 0, "logit_bias": ENDLESS}
 
             def end():
                 wait_until(lambda: server.metric("requests_running") == 1, 20)
