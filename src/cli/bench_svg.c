@@ -147,7 +147,9 @@ static void draw_heading(md_svg *svg, const md_bench_options *options, const md_
     char machine[128];
     const md_bench_side *last = &result->side[options->sides - 1];
     bool cpu = strcmp(last->info.backend, "cpu") == 0;
-    md_svg_text(svg, MD_SVG_TITLE, MD_SVG_START, MARGIN, 36, "%s: %s engine", last->info.name, last->info.engine);
+    const char *first = options->sides == 2 ? result->side[0].info.engine : "";
+    md_svg_text(svg, MD_SVG_TITLE, MD_SVG_START, MARGIN, 36, "%s: %s%s%s engine%s", last->info.name, first,
+                *first ? " and " : "", last->info.engine, *first ? "s" : "");
     md_svg_text(svg, MD_SVG_FAINT, MD_SVG_START, MARGIN, 36 + LINE + 4, "%s%s%s",
                 cpu ? md_cpu_name(machine, sizeof machine) : "", cpu ? ", " : "", last->info.device);
     md_svg_text(svg, MD_SVG_FAINT, MD_SVG_START, MARGIN, 36 + 2 * LINE + 4,

@@ -75,7 +75,7 @@ static void add_stage(drawing *d, const json_t *stage) {
 static void read_plan(drawing *d) {
     size_t i;
     const json_t *stage;
-    json_array_foreach(json_object_get(d->root, "plan"), i, stage) add_stage(d, stage);
+    json_array_foreach(json_object_get(d->root, "plan"), i, stage) { add_stage(d, stage); }
     for (i = 0; i < d->count; i++) d->bytes += d->columns[i].bytes;
     d->layers = integer(d->root, "layers");
     d->width = d->count ? (double)ROOM / (double)d->count : ROOM;
@@ -194,11 +194,13 @@ static void draw_lane(const drawing *d, const char *vector, double y) {
 static size_t list_vectors(const drawing *d, const char *vectors[MAX_VECTORS]) {
     size_t count = 0, i;
     const json_t *name;
-    for (size_t c = 0; c < d->count; c++) json_array_foreach(json_object_get(d->columns[c].first, "writes"), i, name) {
+    for (size_t c = 0; c < d->count; c++) {
+        json_array_foreach(json_object_get(d->columns[c].first, "writes"), i, name) {
             size_t v = 0;
             while (v < count && strcmp(vectors[v], json_string_value(name)) != 0) v++;
             if (v == count && count < MAX_VECTORS) vectors[count++] = json_string_value(name);
         }
+    }
     return count;
 }
 

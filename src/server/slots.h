@@ -48,6 +48,6 @@ bool md_slots_admit(md_slots *slots, md_job *job);
 void md_slots_drop(md_slots *slots);    // ends those whose client is gone or whose time is up
 void md_slots_prefill(md_slots *slots); // computes a slice of prompts
 void md_slots_choose(md_slots *slots);  // chooses one token for each that decodes, and delivers
-void md_slots_step(md_slots *slots);    // computes the chosen tokens, all in one step
+void md_slots_step(md_slots *slots);    // computes the chosen tokens, all in one step, and what follows where it can
 
 #endif

@@ -158,7 +158,7 @@ def test_names():
 
 
 def test_bench():
-    words = ["bench", "-m", MODEL, "-r", "2", "-n", "8", "-p", "16"]
+    words = ["bench", "-m", MODEL, "-r", "1", "-n", "8", "-p", "16"]
     root = picture(*words, "--sweep-depth", "800", "--sweep-groups")
     found, said = json.loads(root.find(SVG + "metadata").text), texts(root)
     keys = set(json.loads(call(*words, "-o", "json", "--sweep-depth", "8", "--sweep-groups")))

