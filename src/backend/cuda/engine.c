@@ -11,6 +11,7 @@
 enum { DEFAULT_DEADLINE_MS = 2000, MAX_SOURCE = 8 << 20, MAILBOX_BYTES = 4096 };
 
 md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err) {
+    if (engine->lost) return md_fail(err, MD_E_DEVICE, "%s", engine->why);
     return MD_CU(engine, cuCtxSetCurrent(engine->context), "cuCtxSetCurrent");
 }
 
@@ -23,6 +24,15 @@ md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char
     engine->cu->cuMemGetInfo(&available, &total);
     return md_fail(err, MD_E_MEMORY, "%s: %llu MB for %s, %zu of %zu MB are free", engine->device.name,
                    (unsigned long long)(bytes >> 20), what, available >> 20, total >> 20);
+}
+
+md_status md_cuda_lose(md_cuda_engine *engine, CUresult result, const char *what, md_error *err) {
+    md_error why;
+    md_cuda_check(engine->cu, result, what, &why);
+    snprintf(engine->why, sizeof engine->why, "%s is lost to this program, which has to be started again: %.300s",
+             engine->device.name, why.message);
+    engine->lost = true;
+    return md_fail(err, MD_E_DEVICE, "%s", engine->why);
 }
 
 md_status md_cuda_fill(const md_cuda_engine *engine, CUdeviceptr at, unsigned char byte, uint64_t bytes,

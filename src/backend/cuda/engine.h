@@ -44,6 +44,8 @@ typedef struct md_cuda_engine {
     uint32_t caches_opened;
     uint32_t delay_seed, drop_worker, drop_stage; // fault injection of tests, 0 = none; see md_cuda_inject
     bool inject, profile_on;
+    bool lost; // a launch or a step failed in the driver: nothing works in this context any more
+    char why[512];
     bool poison;         // of tests: memory is filled with NaN before it is used, the kernel's shared memory too
     CUdeviceptr profile; // of the last step, with profile_on: u32 [stages][groups][MD_CUDA_MARKS]
 } md_cuda_engine;
@@ -66,10 +68,12 @@ typedef struct md_cuda_kv {
 
 #define MD_CU(engine, call, what) md_cuda_check((engine)->cu, (engine)->cu->call, what, err)
 
-// Makes the engine's context current in the calling thread: before any driver call.
+// Makes the engine's context current in the calling thread: before any driver call. MD_E_DEVICE once the GPU is lost.
 md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err);
 md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
                         md_error *err);
+// Remembers that the GPU is lost, and in what; MD_E_DEVICE.
+md_status md_cuda_lose(md_cuda_engine *engine, CUresult result, const char *what, md_error *err);
 // Memory set to a byte. MD_CUDA_NO_TAG: entries that nobody waits for, since tags stay far below.
 enum { MD_CUDA_NO_TAG = 0xff, MD_CUDA_POISON = 0xff };
 md_status md_cuda_fill(const md_cuda_engine *engine, CUdeviceptr at, unsigned char byte, uint64_t bytes, md_error *err);
