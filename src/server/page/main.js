@@ -52,6 +52,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Asks until there is a key; closing the question leaves a notice that opens it again.
 async function needKey() {
+  $("model").textContent = "a key is needed";
   const open = { label: "Enter the key", run: () => $("key-dialog").showModal() };
   await askKey(server.key !== null, () => notice("connection", "This server asks for an API key.", open));
   notice("connection", null);
@@ -208,6 +209,13 @@ function send(text) {
   drafts.delete(chat.id);
   answer();
   history.replaceState(null, "", "#" + chat.id);
+}
+
+// Sent at once, or written into the field where it can't be sent yet.
+function useStarter(text) {
+  $("entry").value = text;
+  if (server.state === "ready") send(text);
+  else $("entry").focus();
 }
 
 function addView(message) {
@@ -487,7 +495,7 @@ function initButtons() {
     const button = event.target.closest("[data-copy]");
     if (button) copyFrom(button, button.closest(".code").querySelector("code").textContent);
   });
-  for (const text of STARTERS) $("starters").append(make("button", { type: "button", text, on: { click: () => send(text) } }));
+  for (const text of STARTERS) $("starters").append(make("button", { type: "button", text, on: { click: () => useStarter(text) } }));
   document.addEventListener("keydown", onKey);
   document.addEventListener("visibilitychange", () => document.hidden || connect());
   window.addEventListener("storage", onStorage);
