@@ -160,6 +160,8 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         *socket_context = info ? md_conn_open(app->conns, info->connect_fd) : NULL;
+        // Nobody would notice when its client goes or dawdles.
+        if (info && !*socket_context) shutdown(info->connect_fd, SHUT_RDWR);
     } else {
         md_conn_close(*socket_context);
         *socket_context = NULL;

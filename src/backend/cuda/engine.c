@@ -66,6 +66,7 @@ static bool close_engine(md_engine *base) {
         cu->cuDevicePrimaryCtxRelease(engine->handle);
     }
     md_cuda_shape_free(engine->shape);
+    pthread_mutex_destroy(&engine->lock);
     free(engine);
     return true;
 }
@@ -83,13 +84,13 @@ static void engine_info(const md_engine *base, md_engine_info *out) {
 
 static const md_engine_ops cuda_ops = {.close = close_engine,
                                        .info = engine_info,
-                                       .kv_open = md_cuda_kv_open,
-                                       .kv_close = md_cuda_kv_close,
+                                       .kv_open = md_cuda_locked_kv_open,
+                                       .kv_close = md_cuda_locked_kv_close,
                                        .kv_bytes = md_cuda_kv_bytes,
-                                       .kv_quantize = md_cuda_kv_quantize,
-                                       .kv_copy = md_cuda_kv_copy,
-                                       .step = md_cuda_step,
-                                       .burst = md_cuda_burst};
+                                       .kv_quantize = md_cuda_locked_kv_quantize,
+                                       .kv_copy = md_cuda_locked_kv_copy,
+                                       .step = md_cuda_locked_step,
+                                       .burst = md_cuda_locked_burst};
 
 static md_status open_device(md_cuda_engine *engine, int index, md_error *err) {
     MD_TRY(md_cuda_driver_get(&engine->cu, err));
@@ -179,6 +180,7 @@ md_status md_cuda_open(const md_plan *plan, bool resident, const md_engine_optio
     md_status status;
     md_cuda_engine *engine = calloc(1, sizeof *engine);
     if (!engine) return md_fail(err, MD_E_MEMORY, "out of memory");
+    md_cuda_lock_init(engine);
     engine->base = (md_engine){.ops = &cuda_ops, .snapshot = plan->snapshot, .plan = plan};
     engine->resident = resident;
     engine->deadline_us = (options->deadline_ms ? options->deadline_ms : DEFAULT_DEADLINE_MS) * 1000;
