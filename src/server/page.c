@@ -17,20 +17,20 @@ static const char style_mark[] = "/*style*/", script_mark[] = "/*script*/";
 
 // ---- putting it together ---------------------------------------------------------------------------------------
 
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
+static bool is_kind(const char *name, const char *kind) {
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot + 1, kind) == 0;
 }
 
 // All files of one kind, one after the other.
-static void join(md_buf *out, const char *suffix) {
+static void join(md_buf *out, const char *kind) {
     for (const md_embedded *file = md_page_files; file->name; file++)
-        if (ends_with(file->name, suffix)) md_buf_append(out, file->text, file->bytes);
+        if (is_kind(file->name, kind)) md_buf_append(out, file->text, file->bytes);
 }
 
 static const char *html_frame(void) {
     for (const md_embedded *file = md_page_files; file->name; file++)
-        if (ends_with(file->name, ".html")) return file->text;
+        if (is_kind(file->name, "html")) return file->text;
     return "";
 }
 
@@ -69,9 +69,9 @@ static void make_page(void) {
     md_buf_init(&style, PAGE_MAX);
     md_buf_init(&script, PAGE_MAX);
     md_buf_init(&html, PAGE_MAX);
-    join(&style, ".css");
+    join(&style, "css");
     md_buf_puts(&script, "(() => {\n\"use strict\";\n"); // one scope for all files, and none of it is the window's
-    join(&script, ".js");
+    join(&script, "js");
     md_buf_puts(&script, "})();\n");
     write_page(&html, &style, &script);
     char style_hash[HASH_SIZE], script_hash[HASH_SIZE], html_hash[HASH_SIZE];
