@@ -1,5 +1,5 @@
-#include "server/page.h"
-
+// GET /: the chat page, one HTML document with its style and script inside, made once from the files of
+// src/server/page/.
 #include <nettle/base64.h>
 #include <nettle/sha2.h>
 #include <pthread.h>
@@ -61,8 +61,13 @@ static void write_page(md_buf *out, const md_buf *style, const md_buf *script) {
     md_buf_puts(out, at);
 }
 
-static md_page page;
-static bool page_made;
+// Made by make_page and never freed.
+static struct page {
+    const char *html; // NULL: there was no memory for it
+    size_t bytes;
+    char etag[HASH_SIZE + 2]; // quoted, of the whole document
+    char policy[512];         // Content-Security-Policy: only this style and this script, by their SHA-256
+} page;
 
 static void make_page(void) {
     md_buf style, script, html;
@@ -80,8 +85,7 @@ static void make_page(void) {
         hash_text(&script, script_hash);
         hash_text(&html, html_hash);
         snprintf(page.etag, sizeof page.etag, "\"%s\"", html_hash);
-        // data: is the icon in the page's own head. Trusted Types: even a mistake in the script can't make HTML of
-        // text.
+        // data: is the icon in the page's own head. With Trusted Types a mistake in the script can't make HTML of text.
         snprintf(
             page.policy, sizeof page.policy,
             "default-src 'none'; script-src 'sha256-%s'; style-src 'sha256-%s'; connect-src 'self'; img-src data:; "
@@ -90,7 +94,6 @@ static void make_page(void) {
             script_hash, style_hash);
         page.html = html.data;
         page.bytes = html.size;
-        page_made = true;
     } else {
         md_buf_free(&html);
     }
@@ -98,24 +101,19 @@ static void make_page(void) {
     md_buf_free(&script);
 }
 
-const md_page *md_page_get(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_page);
-    return page_made ? &page : NULL;
-}
-
 // ---- GET / -----------------------------------------------------------------------------------------------------
 
 void md_handle_page(md_request *request, const md_served *served) {
     (void)served;
-    const md_page *p = md_page_get();
-    if (!p) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_page);
+    if (!page.html) {
         md_reply_error(request, 500, "server_error", NULL, NULL, "page: out of memory");
         return;
     }
     const md_header headers[] = {
-        {"Content-Security-Policy", p->policy},
-        {"ETag", p->etag},
+        {"Content-Security-Policy", page.policy},
+        {"ETag", page.etag},
         {"Cache-Control", "no-cache"}, // kept, but asked for again: a new version is seen at once
         {"X-Content-Type-Options", "nosniff"},
         {"X-Frame-Options", "DENY"},
@@ -125,7 +123,7 @@ void md_handle_page(md_request *request, const md_served *served) {
         {NULL, NULL},
     };
     const char *have = md_request_header(request, "If-None-Match");
-    bool same = have && strstr(have, p->etag);
-    md_reply_fixed(request, same ? 304 : 200, same ? NULL : "text/html; charset=utf-8", same ? "" : p->html,
-                   same ? 0 : p->bytes, headers);
+    bool same = have && strstr(have, page.etag);
+    md_reply_fixed(request, same ? 304 : 200, same ? NULL : "text/html; charset=utf-8", same ? "" : page.html,
+                   same ? 0 : page.bytes, headers);
 }
