@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { DEPTH_MAX = 8, REF_MAX = 256 };
+enum { DEPTH_MAX = 8, WORK_MAX = 4096 }; // a union of unions may name the same schema over and over
 
 static unsigned of_name(const json_t *type) {
     const char *name = json_string_value(type);
@@ -24,12 +24,12 @@ static const json_t *find_ref(const json_t *root, const char *ref) {
 }
 
 // A union is known only when all of its parts are.
-static unsigned types_of(const json_t *root, const json_t *schema, int depth) {
+static unsigned types_of(const json_t *root, const json_t *schema, int depth, int *work) {
     static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
     const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
     const json_t *constant = json_object_get(schema, "const");
     unsigned types = 0;
-    if (!json_is_object(schema) || depth == DEPTH_MAX) return 0;
+    if (!json_is_object(schema) || depth == DEPTH_MAX || ++*work > WORK_MAX) return 0;
     if (json_is_string(type)) return of_name(type);
     for (size_t i = 0; i < json_array_size(type); i++) types |= of_name(json_array_get(type, i));
     if (types) return types;
@@ -39,16 +39,19 @@ static unsigned types_of(const json_t *root, const json_t *schema, int depth) {
     for (size_t u = 0; u < 3; u++) {
         const json_t *parts = json_object_get(schema, unions[u]);
         for (size_t i = 0; i < json_array_size(parts); i++) {
-            unsigned more = types_of(root, json_array_get(parts, i), depth + 1);
+            unsigned more = types_of(root, json_array_get(parts, i), depth + 1, work);
             if (!more) return 0;
             types |= more;
         }
         if (types) return types;
     }
-    return types_of(root, find_ref(root, json_string_value(json_object_get(schema, "$ref"))), depth + 1);
+    return types_of(root, find_ref(root, json_string_value(json_object_get(schema, "$ref"))), depth + 1, work);
 }
 
-unsigned md_param_types(const json_t *root, const json_t *schema) { return types_of(root, schema, 0); }
+unsigned md_param_types(const json_t *root, const json_t *schema) {
+    int work = 0;
+    return types_of(root, schema, 0, &work);
+}
 
 const json_t *md_param_schema(const json_t *function, const char *name, size_t n) {
     return json_object_getn(json_object_get(json_object_get(function, "parameters"), "properties"), name, n);

@@ -35,6 +35,13 @@ json_t *md_usage_json(const md_job_end *ends, uint32_t n) {
                      prompt + completion, "prompt_tokens_details", "cached_tokens", cached);
 }
 
+json_t *md_timings_json(const md_job_end *end) {
+    bool known = end->completion_tokens > 1 && end->decode_seconds > 0;
+    json_t *rate = known ? json_real((end->completion_tokens - 1) / end->decode_seconds) : json_null();
+    return json_pack("{s:f,s:f,s:o}", "first_token_ms", end->first_seconds * 1000, "decode_ms",
+                     end->decode_seconds * 1000, "tokens_per_second", rate);
+}
+
 void md_answer_id(const char *prefix, char id[40]) {
     snprintf(id, 40, "%s-%016" PRIx64 "%08" PRIx32, prefix, md_random_seed(), (uint32_t)md_random_seed());
 }

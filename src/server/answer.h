@@ -25,6 +25,10 @@ md_status md_event(md_buf *out, json_t *data, md_error *err);
 
 // OpenAI's usage object of all `n` jobs of a request. A new reference.
 json_t *md_usage_json(const md_job_end *ends, uint32_t n);
+
+// {"first_token_ms", "decode_ms", "tokens_per_second"}: the last is null where there are not two tokens. A new
+// reference.
+json_t *md_timings_json(const md_job_end *end);
 // "PREFIX-" and 24 random hex digits.
 void md_answer_id(const char *prefix, char id[40]);
 // A string of any bytes: what is not UTF-8 becomes U+FFFD. A new reference.

@@ -97,13 +97,15 @@ md_status md_answer_rules_read(const json_t *body, const md_served *served, cons
                            .several = choice->several && !choice->only};
     bool can = must || (may && calls.style != MD_TOOLCALL_NONE);
     md_grammar grammar = {0};
+    md_error problem;
     md_status status = emit_answer(&grammar, must ? NULL : &asked, can ? &calls : NULL, inside_reasoning, err);
     if (status != MD_OK) {
         md_grammar_free(&grammar);
         return status;
     }
-    MD_TRY(md_constraint_new(&grammar, &served->order, served->info.eos, served->info.eos_count,
-                             inside_reasoning ? "</think>" : NULL, &job->constraint, err));
+    status = md_constraint_new(&grammar, &served->order, served->info.eos, served->info.eos_count,
+                               inside_reasoning ? "</think>" : NULL, &job->constraint, &problem);
+    if (status != MD_OK) return md_fail(err, status, "%s: %s", must ? "tools" : "response_format", problem.message);
     job->params.sampling.adjust = md_constraint_adjust;
     job->params.sampling.adjust_user = job->constraint;
     return MD_OK;

@@ -5,10 +5,11 @@
 #include <xxhash.h>
 
 enum {
-    TRIM_STATES = 4096, // each has a row of 256 next states: 1 KiB
-    STATES_MAX = 16384, // within one token's choice
-    THREADS_MAX = 4096, // of one state
-    WORK_MAX = 1 << 20, // instructions followed for one byte
+    TRIM_STATES = 4096,       // each has a row of 256 next states: 1 KiB
+    STATES_MAX = 16384,       // within one token's choice
+    THREADS_MAX = 4096,       // of one state
+    WORK_MAX = 1 << 20,       // instructions followed for one byte
+    TOKEN_WORK_MAX = 1 << 21, // and for one token's choice: a tenth of a second or two, in which others wait
     STACK_NODES_MAX = 1 << 20,
     STACK_DEPTH_MAX = 1024,
     STACK_ROOM = 96, // beyond what the flattest sentence needs: some 30 levels where a schema allows any value
@@ -59,7 +60,8 @@ struct md_automaton {
     uint32_t start;
     thread *work; // threads whose instructions are still to be followed
     uint32_t work_count, work_cap;
-    seen_thread *seen; // [seen_cap], open-addressed; used are those of this round
+    uint32_t work_left; // of TOKEN_WORK_MAX
+    seen_thread *seen;  // [seen_cap], open-addressed; used are those of this round
     uint32_t seen_count, seen_cap, round;
     thread *set; // [set_count] the state being made
     uint32_t set_count, set_cap;
@@ -67,10 +69,10 @@ struct md_automaton {
 
 // ---- arrays and tables -----------------------------------------------------------------------------------------
 
-static md_status no_memory(md_error *err) { return md_fail(err, MD_E_MEMORY, "response_format: out of memory"); }
+static md_status no_memory(md_error *err) { return md_fail(err, MD_E_MEMORY, "out of memory"); }
 
 static md_status too_complex(md_error *err) {
-    return md_fail(err, MD_E_UNSUPPORTED, "response_format: the schema is too complex to constrain an answer with");
+    return md_fail(err, MD_E_UNSUPPORTED, "the schema is too complex to constrain an answer with");
 }
 
 // Room for one more item.
@@ -266,7 +268,8 @@ static void new_round(md_automaton *a) {
 static md_status finish_work(md_automaton *a, uint32_t *out, md_error *err) {
     a->set_count = 0;
     for (uint32_t steps = 0; a->work_count; steps++) {
-        if (steps == WORK_MAX) return too_complex(err);
+        if (steps == WORK_MAX || a->work_left == 0) return too_complex(err);
+        a->work_left--;
         MD_TRY(follow(a, a->work[--a->work_count], err));
     }
     return intern_set(a, out, err);
@@ -287,6 +290,8 @@ md_status md_automaton_next(md_automaton *automaton, uint32_t from, uint8_t byte
     a->next[from][byte] = *next;
     return MD_OK;
 }
+
+void md_automaton_refresh(md_automaton *automaton) { automaton->work_left = TOKEN_WORK_MAX; }
 
 uint32_t md_automaton_start(const md_automaton *automaton) { return automaton->start; }
 bool md_automaton_accepts(const md_automaton *automaton, uint32_t from) { return automaton->states[from].accepts; }
@@ -326,13 +331,13 @@ md_status md_automaton_new(md_grammar *grammar, md_automaton **out, md_error *er
     MD_TRY_GOTO(md_grammar_heights(&a->grammar, &a->heights, err));
     a->room = a->heights[0] + STACK_ROOM;
     if (a->heights[0] > STACK_DEPTH_MAX - STACK_ROOM) { // also: it has no sentence at all
-        status = a->heights[0] == MD_GRAMMAR_UNBOUNDED
-                     ? md_fail(err, MD_E_USAGE, "response_format: no answer can satisfy the schema")
-                     : too_complex(err);
+        status = a->heights[0] == MD_GRAMMAR_UNBOUNDED ? md_fail(err, MD_E_USAGE, "no answer can satisfy the schema")
+                                                       : too_complex(err);
         goto fail;
     }
     MD_TRY_GOTO(reset(a, err));
     new_round(a);
+    md_automaton_refresh(a);
     MD_TRY_GOTO(add_work(a, 0, EMPTY, err));
     MD_TRY_GOTO(finish_work(a, &a->start, err));
     *out = a;

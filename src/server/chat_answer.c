@@ -158,9 +158,9 @@ static md_status finish(void *self, md_buf *out, md_error *err) {
     md_chat_answer *a = self;
     if (!a->stream || !a->include_usage) return MD_OK;
     return md_event(out,
-                    json_pack("{s:s,s:s,s:I,s:s,s:[],s:o}", "id", a->id, "object", "chat.completion.chunk", "created",
-                              (json_int_t)a->created, "model", a->served->id, "choices", "usage",
-                              md_usage_json(&a->end, 1)),
+                    json_pack("{s:s,s:s,s:I,s:s,s:[],s:o,s:o}", "id", a->id, "object", "chat.completion.chunk",
+                              "created", (json_int_t)a->created, "model", a->served->id, "choices", "usage",
+                              md_usage_json(&a->end, 1), "timings", md_timings_json(&a->end)),
                     err);
 }
 
@@ -187,9 +187,9 @@ static json_t *whole(void *self) {
     if (calls) json_object_set_new(message, "tool_calls", calls_json(a));
     json_t *choice = json_pack("{s:i,s:o,s:o,s:s}", "index", 0, "message", message, "logprobs", take_logprobs(a),
                                "finish_reason", finish_reason(a));
-    return json_pack("{s:s,s:s,s:I,s:s,s:[o],s:o}", "id", a->id, "object", "chat.completion", "created",
+    return json_pack("{s:s,s:s,s:I,s:s,s:[o],s:o,s:o}", "id", a->id, "object", "chat.completion", "created",
                      (json_int_t)a->created, "model", a->served->id, "choices", choice, "usage",
-                     md_usage_json(&a->end, 1));
+                     md_usage_json(&a->end, 1), "timings", md_timings_json(&a->end));
 }
 
 static void release(void *self) {

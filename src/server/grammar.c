@@ -13,10 +13,10 @@ md_status md_grammar_emit(md_grammar *grammar, md_grammar_op op, uint32_t a, uin
     if (grammar->size == grammar->cap) {
         if (grammar->cap == CODE_MAX)
             return md_fail(err, MD_E_UNSUPPORTED,
-                           "response_format: the schema is too large to constrain an answer with");
+                           "response_format or tools: the schema is too large to constrain an answer with");
         uint32_t cap = grammar->cap ? 2 * grammar->cap : 256;
         md_grammar_instruction *code = realloc(grammar->code, cap * sizeof *code);
-        if (!code) return md_fail(err, MD_E_MEMORY, "response_format: out of memory");
+        if (!code) return md_fail(err, MD_E_MEMORY, "out of memory");
         grammar->code = code;
         grammar->cap = cap;
     }
@@ -55,7 +55,7 @@ static uint32_t height_of(const md_grammar *grammar, const uint32_t *heights, ui
 
 md_status md_grammar_heights(const md_grammar *grammar, uint32_t **out, md_error *err) {
     uint32_t *heights = *out = malloc((grammar->size + 1) * sizeof *heights);
-    if (!heights) return md_fail(err, MD_E_MEMORY, "response_format: out of memory");
+    if (!heights) return md_fail(err, MD_E_MEMORY, "out of memory");
     for (uint32_t i = 0; i < grammar->size; i++) heights[i] = MD_GRAMMAR_UNBOUNDED;
     // They only sink; from the end to the beginning, as most of a routine's needs come from what follows.
     for (bool changed = true; changed;) {

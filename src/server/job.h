@@ -47,6 +47,8 @@ typedef struct md_job_end {
     md_error error;
     md_finish finish;
     uint32_t prompt_tokens, cached_tokens, completion_tokens;
+    double first_seconds;  // from the request's arrival to its first token
+    double decode_seconds; // from there to its last
 } md_job_end;
 
 typedef struct md_job_group md_job_group;

@@ -1,4 +1,5 @@
 // POST /v1/completions
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,11 @@
 #include "server/params.h"
 #include "server/route.h"
 
-enum { DEFAULT_MAX = 16, TEXT_MAX = 256 << 20 }; // OpenAI's max_tokens for completions
+enum {
+    DEFAULT_MAX = 16, // OpenAI's max_tokens for completions
+    TEXT_MAX = 256 << 20,
+    SCORES_MAX = 1 << 19 // log-probabilities of a request's prompts: some 100 MB of JSON
+};
 
 // ---- the request -----------------------------------------------------------------------------------------------
 
@@ -124,6 +129,16 @@ static md_status make_choices(completion *c, const md_job_group *jobs, md_error 
     return MD_OK;
 }
 
+static md_status check_scores(const md_job_group *jobs, md_error *err) {
+    uint64_t tokens = 0, each = 1 + jobs->jobs[0].params.top_logprobs;
+    for (uint32_t i = 0; i < jobs->count; i++) tokens += jobs->jobs[i].prompt_size;
+    if (!jobs->jobs[0].score_prompt || tokens * each <= SCORES_MAX) return MD_OK;
+    return md_fail(err, MD_E_USAGE,
+                   "prompt: found %" PRIu64 " tokens to echo with log-probabilities, expected at most %" PRIu64
+                   " with this many logprobs",
+                   tokens, SCORES_MAX / each);
+}
+
 static md_status read_request(const json_t *body, completion *c, uint32_t most, md_job_group **out, md_error *err) {
     int64_t logprobs = 0;
     MD_TRY(md_params_check_model(body, c->served, err));
@@ -147,6 +162,7 @@ static md_status read_request(const json_t *body, completion *c, uint32_t most, 
         if (!seeded) job->params.sampling.seed = md_random_seed();
         MD_TRY(md_params_fit_context(c->served, &c->params, job, err));
     }
+    MD_TRY(check_scores(*out, err));
     return make_choices(c, *out, err);
 }
 

@@ -203,45 +203,58 @@ static md_status compile_any_of(md_schema *s, const json_t *schema, const char *
     return MD_OK;
 }
 
-md_status md_schema_subroutine(md_schema *s, const char *part, const json_t *schema, uint32_t *at, md_error *err) {
-    uint32_t over;
-    MD_TRY(md_grammar_emit(s->grammar, MD_GRAMMAR_JUMP, 0, 0, &over, err));
-    *at = s->grammar->size;
-    MD_TRY(md_schema_compile_at(s, part, schema, err));
-    MD_TRY(md_grammar_emit(s->grammar, MD_GRAMMAR_RETURN, 0, 0, NULL, err));
-    s->grammar->code[over].a = s->grammar->size;
+// A call of a subroutine that is not there yet.
+static md_status call_later(md_schema *s, md_schema_ref *ref, md_error *err) {
+    uint32_t at;
+    MD_TRY(md_grammar_emit(s->grammar, MD_GRAMMAR_CALL, ref->calls, 0, &at, err));
+    ref->calls = at;
     return MD_OK;
-}
-
-static md_status compile_target(md_schema *s, const json_t *target, md_error *err) {
-    for (uint32_t i = 0; i < s->ref_count; i++) {
-        const md_schema_ref *known = &s->refs[i];
-        if (known->schema != target || known->raw != s->raw) continue;
-        // A schema may hold itself, but only inside of an object or an array.
-        if (known->open && known->around == s->around)
-            return md_fail(err, MD_E_USAGE, "%s.$ref: the schema refers to itself and says nothing else", s->path);
-        return md_json_call(s->grammar, known->subroutine, err);
-    }
-    if (s->ref_count == MD_SCHEMA_REFS_MAX)
-        return md_fail(err, MD_E_UNSUPPORTED, "%s.$ref: more than %d schemas are referred to", s->path,
-                       MD_SCHEMA_REFS_MAX);
-    md_schema_ref *entry = &s->refs[s->ref_count++];
-    *entry = (md_schema_ref){.schema = target, .raw = s->raw, .open = true, .around = s->around};
-    uint32_t over;
-    MD_TRY(md_grammar_emit(s->grammar, MD_GRAMMAR_JUMP, 0, 0, &over, err));
-    entry->subroutine = s->grammar->size;
-    MD_TRY(md_schema_compile(s, target, err));
-    MD_TRY(md_grammar_emit(s->grammar, MD_GRAMMAR_RETURN, 0, 0, NULL, err));
-    s->grammar->code[over].a = s->grammar->size;
-    entry->open = false;
-    return md_json_call(s->grammar, entry->subroutine, err);
 }
 
 static md_status compile_ref(md_schema *s, const json_t *schema, const json_t *target, md_error *err) {
     const json_t *found;
     MD_TRY(check_alone(s, schema, "$ref", "$ref", err));
     MD_TRY(md_schema_find_ref(s, target, &found, err));
-    return compile_target(s, found, err);
+    for (uint32_t i = 0; i < s->ref_count; i++) {
+        md_schema_ref *ref = &s->refs[i];
+        if (ref->schema == found && ref->raw == s->raw && ref->raw_types == s->raw_types)
+            return call_later(s, ref, err);
+    }
+    if (s->ref_count == MD_SCHEMA_REFS_MAX)
+        return md_fail(err, MD_E_UNSUPPORTED, "%s.$ref: more than %d schemas are referred to", s->path,
+                       MD_SCHEMA_REFS_MAX);
+    md_schema_ref *ref = &s->refs[s->ref_count++];
+    *ref = (md_schema_ref){.schema = found,
+                           .name = json_string_value(target),
+                           .raw = s->raw,
+                           .raw_types = s->raw_types,
+                           .calls = UINT32_MAX};
+    return call_later(s, ref, err);
+}
+
+md_status md_schema_finish(md_schema *s, md_error *err) {
+    uint32_t over;
+    if (s->ref_count == 0) return MD_OK;
+    MD_TRY(md_grammar_emit(s->grammar, MD_GRAMMAR_JUMP, 0, 0, &over, err));
+    for (uint32_t i = 0; i < s->ref_count; i++) { // they may add more
+        const md_schema_ref ref = s->refs[i];
+        s->refs[i].at = s->grammar->size;
+        size_t length = strlen(s->path);
+        snprintf(s->path + length, sizeof s->path - length, "%s", ref.name);
+        s->raw = ref.raw;
+        s->raw_types = ref.raw_types;
+        MD_TRY(md_schema_compile(s, ref.schema, err));
+        MD_TRY(md_grammar_emit(s->grammar, MD_GRAMMAR_RETURN, 0, 0, NULL, err));
+        s->path[length] = '\0';
+    }
+    for (uint32_t i = 0; i < s->ref_count; i++)
+        for (uint32_t call = s->refs[i].calls; call != UINT32_MAX;) {
+            uint32_t next = s->grammar->code[call].a;
+            s->grammar->code[call].a = s->refs[i].at;
+            call = next;
+        }
+    s->grammar->code[over].a = s->grammar->size;
+    return MD_OK;
 }
 
 // ---- a schema --------------------------------------------------------------------------------------------------
@@ -318,8 +331,6 @@ md_status md_schema_compile(md_schema *s, const json_t *schema, md_error *err) {
     if (!json_is_object(schema))
         return md_fail(err, MD_E_USAGE, "%s: found %s, expected a schema (an object)", s->path,
                        md_json_type_name(schema));
-    // The root is what "#" means; it is compiled as the target of such a $ref.
-    if (schema == s->root && s->ref_count == 0) return compile_target(s, schema, err);
     if (s->nesting == NESTING_MAX)
         return md_fail(err, MD_E_UNSUPPORTED, "%s: the schema is nested deeper than %d levels", s->path, NESTING_MAX);
     s->nesting++;
@@ -339,6 +350,7 @@ md_status md_schema_emit(md_grammar *grammar, const json_t *schema, const char *
     if (!s) return md_fail(err, MD_E_MEMORY, "%s: out of memory", path);
     md_schema_init(s, grammar, &parts, schema, path);
     md_status status = md_schema_compile(s, schema, err);
+    if (status == MD_OK) status = md_schema_finish(s, err);
     free(s);
     return status;
 }

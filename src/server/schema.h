@@ -20,13 +20,14 @@ enum {
     MD_TYPE_OBJECT = 64
 };
 
-// A subschema that $ref names, compiled once as a subroutine.
+// A subschema that $ref names. It becomes a subroutine when all else is compiled, so that it may name itself.
 typedef struct md_schema_ref {
     const json_t *schema;
+    const char *name; // what $ref says; borrowed
     bool raw;
-    bool open;       // being compiled: a $ref to it is a recursion
-    uint32_t around; // objects and arrays around it when it was begun
-    uint32_t subroutine;
+    unsigned raw_types;
+    uint32_t calls; // chain of calls to it, linked through their `a`; UINT32_MAX: the last
+    uint32_t at;    // where it was compiled to
 } md_schema_ref;
 
 typedef struct md_schema {
@@ -38,7 +39,8 @@ typedef struct md_schema {
     unsigned raw_types;
     md_schema_ref refs[MD_SCHEMA_REFS_MAX];
     uint32_t ref_count;
-    uint32_t nesting, around;
+    uint32_t nesting;
+    uint32_t comparisons;          // of values, to tell the schemas of a oneOf apart
     char path[MD_SCHEMA_PATH_MAX]; // of the subschema being compiled, for messages
 } md_schema;
 
@@ -54,8 +56,8 @@ void md_schema_init(md_schema *s, md_grammar *grammar, const md_json_parts *part
 // MD_E_UNSUPPORTED, one of a wrong form MD_E_USAGE; both name its place.
 md_status md_schema_compile(md_schema *s, const json_t *schema, md_error *err);
 
-// The same, as a subroutine at *at.
-md_status md_schema_subroutine(md_schema *s, const char *part, const json_t *schema, uint32_t *at, md_error *err);
+// Once behind all of them: appends what their $refs name. What was compiled can't be run before.
+md_status md_schema_finish(md_schema *s, md_error *err);
 
 // ---- shared by the files of the compiler -------------------------------------------------------------------------
 

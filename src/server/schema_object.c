@@ -4,15 +4,13 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "server/schema.h"
+#include "server/schema_types.h"
 
-// What stands inside of an object or an array is JSON, and a schema may refer to itself there.
+// What stands inside of an object or an array is JSON.
 static md_status compile_inside(md_schema *s, const char *part, const json_t *schema, md_error *err) {
     bool raw = s->raw;
     s->raw = false;
-    s->around++;
     md_status status = md_schema_compile_at(s, part, schema, err);
-    s->around--;
     s->raw = raw;
     return status;
 }
@@ -36,12 +34,6 @@ static md_status compile_member(md_schema *s, const char *key, const json_t *sch
     MD_TRY(md_grammar_emit(s->grammar, MD_GRAMMAR_RETURN, 0, 0, NULL, err));
     s->grammar->code[over].a = s->grammar->size;
     return MD_OK;
-}
-
-static bool is_required(const json_t *required, const char *key) {
-    for (size_t i = 0; i < json_array_size(required); i++)
-        if (strcmp(json_string_value(json_array_get(required, i)), key) == 0) return true;
-    return false;
 }
 
 // All members that are written: the declared ones in their order, then those that are only required. A new reference.
@@ -90,7 +82,7 @@ static md_status compile_members(md_schema *s, const json_t *members, const json
     bool all_optional = true;
     size_t first_row = 0; // members that the first row has
     json_object_foreach((json_t *)members, key, value) {
-        bool must = is_required(required, key);
+        bool must = json_object_get(required, key) != NULL;
         if (!must)
             MD_TRY_GOTO(md_grammar_emit(grammar, MD_GRAMMAR_SPLIT, grammar->size + 1, grammar->size + 3, NULL, err));
         MD_TRY_GOTO(md_json_call(grammar, reads[i], err));
@@ -107,7 +99,7 @@ static md_status compile_members(md_schema *s, const json_t *members, const json
     i = 0;
     json_object_foreach((json_t *)members, key, value) {
         after[i] = grammar->size;
-        if (!is_required(required, key))
+        if (!json_object_get(required, key))
             MD_TRY_GOTO(md_grammar_emit(grammar, MD_GRAMMAR_SPLIT, grammar->size + 1, grammar->size + 4, NULL, err));
         MD_TRY_GOTO(md_grammar_emit_bytes(grammar, ",", 1, err));
         MD_TRY_GOTO(md_json_call(grammar, s->parts->space, err));
@@ -133,7 +125,9 @@ md_status md_schema_object(md_schema *s, const json_t *schema, md_error *err) {
     MD_TRY(collect_members(s, schema, &members, err));
     md_status status;
     if (json_object_size(members) || json_is_false(additional)) {
-        status = compile_members(s, members, json_object_get(schema, "required"), err);
+        json_t *required = md_schema_required(schema);
+        status = compile_members(s, members, required, err);
+        json_decref(required);
     } else if (json_is_object(additional)) {
         uint32_t member;
         status = compile_member(s, NULL, additional, &member, err);

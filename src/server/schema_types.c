@@ -4,7 +4,14 @@
 
 #include "base/json.h"
 
-enum { TYPES = sizeof md_type_names / sizeof md_type_names[0], CHAIN_MAX = 16, POINTER_PART_MAX = 256 };
+enum {
+    TYPES = sizeof md_type_names / sizeof md_type_names[0],
+    CHAIN_MAX = 16,
+    POINTER_PART_MAX = 256,
+    ONE_OF_MAX = 64
+};
+
+static const uint32_t COMPARISONS_MAX = 1 << 18;
 
 const struct md_type_name md_type_names[7] = {
     {"string", MD_TYPE_STRING}, {"number", MD_TYPE_NUMBER}, {"integer", MD_TYPE_INTEGER}, {"boolean", MD_TYPE_BOOLEAN},
@@ -58,6 +65,16 @@ unsigned md_type_of_value(const json_t *value) {
     case JSON_OBJECT: return MD_TYPE_OBJECT;
     }
     return 0;
+}
+
+json_t *md_schema_required(const json_t *schema) {
+    const json_t *required = json_object_get(schema, "required");
+    json_t *set = json_object();
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const char *name = json_string_value(json_array_get(required, i));
+        if (name) json_object_set_new(set, name, json_true());
+    }
+    return set;
 }
 
 // ---- $ref ------------------------------------------------------------------------------------------------------
@@ -120,36 +137,31 @@ static json_t *allowed_values(md_schema *s, const json_t *schema) {
     return json_is_array(values) ? json_incref((json_t *)(uintptr_t)values) : NULL;
 }
 
-static bool share_value(const json_t *a, const json_t *b) {
+// Beyond a bound of comparisons the answer is yes, by which the schema is refused.
+static bool share_value(md_schema *s, const json_t *a, const json_t *b) {
     for (size_t i = 0; i < json_array_size(a); i++)
         for (size_t k = 0; k < json_array_size(b); k++)
-            if (json_equal(json_array_get(a, i), json_array_get(b, k))) return true;
-    return false;
-}
-
-static bool is_required(const json_t *schema, const char *key) {
-    const json_t *required = json_object_get(schema, "required");
-    for (size_t i = 0; i < json_array_size(required); i++) {
-        const char *name = json_string_value(json_array_get(required, i));
-        if (name && strcmp(name, key) == 0) return true;
-    }
+            if (++s->comparisons > COMPARISONS_MAX || json_equal(json_array_get(a, i), json_array_get(b, k)))
+                return true;
     return false;
 }
 
 // Is there a member that both require, with no value in common?
 static bool told_apart(md_schema *s, const json_t *a, const json_t *b) {
+    json_t *required_a = md_schema_required(a), *required_b = md_schema_required(b), *member;
     const char *key;
-    json_t *member;
+    bool apart = false;
     json_object_foreach(json_object_get(a, "properties"), key, member) {
         const json_t *other = json_object_get(json_object_get(b, "properties"), key);
-        if (!other || !is_required(a, key) || !is_required(b, key)) continue;
+        if (apart || !other || !json_object_get(required_a, key) || !json_object_get(required_b, key)) continue;
         json_t *mine = allowed_values(s, member), *theirs = allowed_values(s, other);
-        bool apart = mine && theirs && !share_value(mine, theirs);
+        apart = mine && theirs && !share_value(s, mine, theirs);
         json_decref(mine);
         json_decref(theirs);
-        if (apart) return true;
     }
-    return false;
+    json_decref(required_a);
+    json_decref(required_b);
+    return apart;
 }
 
 static md_status types_of(md_schema *s, const json_t *schema, unsigned *types, md_error *err) {
@@ -172,7 +184,7 @@ static md_status check_pair(md_schema *s, const json_t *a, const json_t *b, md_e
     MD_TRY(types_of(s, b, &types_b, err));
     if (types_a && types_b && !(types_a & types_b)) return MD_OK;
     json_t *mine = allowed_values(s, a), *theirs = allowed_values(s, b);
-    bool apart = mine && theirs && !share_value(mine, theirs);
+    bool apart = mine && theirs && !share_value(s, mine, theirs);
     json_decref(mine);
     json_decref(theirs);
     if (apart || ((types_a & types_b) == MD_TYPE_OBJECT && told_apart(s, a, b))) return MD_OK;
@@ -183,6 +195,9 @@ static md_status check_pair(md_schema *s, const json_t *a, const json_t *b, md_e
 }
 
 md_status md_schema_check_disjoint(md_schema *s, const json_t *list, md_error *err) {
+    if (json_array_size(list) > ONE_OF_MAX)
+        return md_fail(err, MD_E_UNSUPPORTED, "%s.oneOf: found %zu schemas, expected at most %d", s->path,
+                       json_array_size(list), ONE_OF_MAX);
     for (size_t i = 0; i < json_array_size(list); i++)
         for (size_t k = 0; k < i; k++)
             MD_TRY(check_pair(s, resolve(s, json_array_get(list, k)), resolve(s, json_array_get(list, i)), err));

@@ -13,6 +13,9 @@ extern const struct md_type_name {
 md_status md_schema_types(md_schema *s, const json_t *schema, unsigned *types, md_error *err);
 unsigned md_type_of_value(const json_t *value);
 
+// The names in "required", as the keys of an object: a new reference. What is no name is left out.
+json_t *md_schema_required(const json_t *schema);
+
 // The subschema that a $ref names: "#", or "#/..." through the root's members. MD_E_USAGE where there is none.
 md_status md_schema_find_ref(md_schema *s, const json_t *target, const json_t **out, md_error *err);
 

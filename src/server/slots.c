@@ -209,8 +209,14 @@ void md_slots_prefill(md_slots *slots) {
 static md_status deliver(md_slots *slots, md_slot *slot, const md_piece *piece, md_error *err) {
     md_job *job = slot->job;
     md_count(&slots->metrics->generated_tokens, 1);
-    if (slot->end.completion_tokens++ == 0)
-        md_histogram_add(&slots->metrics->first_token_time, md_clock_ms() - job->submitted_ms);
+    double now = md_clock_seconds();
+    if (slot->end.completion_tokens++ == 0) {
+        uint64_t ms = md_clock_ms() - job->submitted_ms;
+        md_histogram_add(&slots->metrics->first_token_time, ms);
+        slot->end.first_seconds = (double)ms / 1000;
+        slot->first_at = now;
+    }
+    slot->end.decode_seconds = now - slot->first_at;
     return md_job_deliver(job, piece, err);
 }
 

@@ -7,12 +7,13 @@
 #include "base/json.h"
 #include "chat/param_types.h"
 #include "server/choice.h"
-#include "server/schema.h"
+#include "server/schema_types.h"
 
 typedef struct emitter {
     md_grammar *grammar;
     const md_json_parts *parts;
     const md_call_rules *rules;
+    bool loose; // arguments are not held to the function's parameters
     md_schema schema;
 } emitter;
 
@@ -85,103 +86,93 @@ static bool is_any_string(const json_t *schema) {
     return true;
 }
 
-// Back to before something that could not be expressed; *mark is where that began.
-static void undo(emitter *e, uint32_t size, uint32_t refs, size_t path) {
-    e->grammar->size = size;
-    e->schema.ref_count = refs;
-    e->schema.nesting = e->schema.around = 0;
-    e->schema.path[path] = '\0';
-}
-
-static md_status emit_param(emitter *e, const char *key, const json_t *schema, bool strict, md_error *err) {
+static md_status emit_param(emitter *e, const char *key, const json_t *schema, md_error *err) {
     unsigned types = md_param_types(e->schema.root, schema);
-    uint32_t size = e->grammar->size, refs = e->schema.ref_count;
-    size_t path = strlen(e->schema.path);
-    if (types == MD_PARAM_STRING && json_object_get(schema, "type") && is_any_string(schema)) return emit_text(e, err);
-    if (types == 0 && json_object_size(schema) == 0) return emit_text(e, err);
+    bool any = types == 0 && json_object_size(schema) == 0;
+    bool text = types == MD_PARAM_STRING && json_object_get(schema, "type") && is_any_string(schema);
+    if (e->loose || any || text) return emit_text(e, err);
     e->schema.raw = types == 0 || types & MD_PARAM_STRING;
     // Beside strings, of which text can't be told apart, only null stands for itself.
     e->schema.raw_types = types & MD_PARAM_STRING ? MD_TYPE_STRING | MD_TYPE_NULL : 0;
-    md_error problem;
-    md_status status = md_schema_compile_at(&e->schema, key, schema, &problem);
+    md_status status = md_schema_compile_at(&e->schema, key, schema, err);
     e->schema.raw = false;
-    if (status == MD_E_UNSUPPORTED && !strict) {
-        undo(e, size, refs, path);
-        return emit_text(e, err);
-    }
-    return status == MD_OK ? status : md_fail(err, status, "%s", problem.message);
+    e->schema.raw_types = 0;
+    return status;
 }
 
-static bool is_required(const json_t *parameters, const char *key) {
-    const json_t *required = json_object_get(parameters, "required");
-    for (size_t i = 0; i < json_array_size(required); i++) {
-        const char *name = json_string_value(json_array_get(required, i));
-        if (name && strcmp(name, key) == 0) return true;
-    }
-    return false;
-}
-
-static md_status emit_xml_call(emitter *e, const char *name, const json_t *parameters, bool strict, md_error *err) {
-    const char *key;
-    json_t *schema;
-    MD_TRY(put(e, "<function name=\"", err));
-    MD_TRY(put(e, name, err));
+static md_status emit_element(emitter *e, const char *key, const json_t *schema, bool required, md_error *err) {
+    uint32_t split = UINT32_MAX;
+    if (strpbrk(key, "\"<>&\n\r"))
+        return md_fail(err, MD_E_UNSUPPORTED, "%s: a call's XML has no form for the parameter \"%.64s\"",
+                       e->schema.path, key);
+    if (!required) MD_TRY(md_grammar_emit(e->grammar, MD_GRAMMAR_SPLIT, e->grammar->size + 1, 0, &split, err));
+    MD_TRY(put(e, "<param name=\"", err));
+    MD_TRY(put(e, key, err));
     MD_TRY(put(e, "\">", err));
+    MD_TRY(emit_param(e, key, schema, err));
+    MD_TRY(put(e, "</param>", err));
+    if (!required) e->grammar->code[split].b = e->grammar->size;
+    return MD_OK;
+}
+
+static md_status emit_xml_call(emitter *e, const char *name, const json_t *parameters, md_error *err) {
+    const char *key;
+    json_t *schema, *required = md_schema_required(parameters);
+    md_status status;
+    MD_TRY_GOTO(put(e, "<function name=\"", err));
+    MD_TRY_GOTO(put(e, name, err));
+    MD_TRY_GOTO(put(e, "\">", err));
     json_object_foreach(json_object_get(parameters, "properties"), key, schema) {
-        uint32_t split = UINT32_MAX;
-        if (strpbrk(key, "\"<>&\n\r"))
-            return md_fail(err, MD_E_UNSUPPORTED, "%s: a call's XML has no form for the parameter \"%.64s\"",
-                           e->schema.path, key);
-        if (!is_required(parameters, key))
-            MD_TRY(md_grammar_emit(e->grammar, MD_GRAMMAR_SPLIT, e->grammar->size + 1, 0, &split, err));
-        MD_TRY(put(e, "<param name=\"", err));
-        MD_TRY(put(e, key, err));
-        MD_TRY(put(e, "\">", err));
-        MD_TRY(emit_param(e, key, schema, strict, err));
-        MD_TRY(put(e, "</param>", err));
-        if (split != UINT32_MAX) e->grammar->code[split].b = e->grammar->size;
+        MD_TRY_GOTO(emit_element(e, key, schema, json_object_get(required, key) != NULL, err));
     }
-    return put(e, "</function>", err);
+    MD_TRY_GOTO(put(e, "</function>", err));
+fail:
+    json_decref(required);
+    return status;
 }
 
 // ---- JSON ------------------------------------------------------------------------------------------------------
 
-static md_status emit_arguments(emitter *e, const json_t *parameters, bool strict, md_error *err) {
+static md_status emit_arguments(emitter *e, const json_t *parameters, md_error *err) {
     if (!parameters) return put(e, "{}", err);
-    uint32_t size = e->grammar->size;
-    size_t path = strlen(e->schema.path);
-    md_error problem;
-    md_status status = json_object_get(parameters, "type") || json_object_size(parameters) > 0
-                           ? md_schema_compile(&e->schema, parameters, &problem)
-                           : md_json_call(e->grammar, e->parts->object, &problem);
-    if (status == MD_E_UNSUPPORTED && !strict) {
-        undo(e, size, 0, path);
-        return md_json_call(e->grammar, e->parts->object, err);
-    }
-    return status == MD_OK ? status : md_fail(err, status, "%s", problem.message);
+    if (e->loose || json_object_size(parameters) == 0) return md_json_call(e->grammar, e->parts->object, err);
+    return md_schema_compile(&e->schema, parameters, err);
 }
 
-static md_status emit_json_call(emitter *e, const char *name, const json_t *parameters, bool strict, md_error *err) {
+static md_status emit_json_call(emitter *e, const char *name, const json_t *parameters, md_error *err) {
     bool hermes = e->rules->style == MD_TOOLCALL_HERMES;
     MD_TRY(put(e, hermes ? "<tool_call>\n{\"name\": \"" : "{\"name\": \"", err));
     MD_TRY(put(e, name, err));
     MD_TRY(put(e, hermes ? "\", \"arguments\": " : "\", \"parameters\": ", err));
-    MD_TRY(emit_arguments(e, parameters, strict, err));
+    MD_TRY(emit_arguments(e, parameters, err));
     return put(e, hermes ? "}\n</tool_call>" : "}", err);
 }
 
 // ---- calls -----------------------------------------------------------------------------------------------------
 
-static md_status emit_call(emitter *e, size_t index, const json_t *function, md_error *err) {
+static md_status try_call(emitter *e, size_t index, const json_t *function, bool loose, md_error *err) {
     const json_t *parameters = json_object_get(function, "parameters");
     const char *name = json_string_value(json_object_get(function, "name"));
-    bool strict = json_is_true(json_object_get(function, "strict"));
     char path[64];
     snprintf(path, sizeof path, "tools[%zu].function.parameters", index);
     if (!json_is_object(parameters)) parameters = NULL;
     md_schema_init(&e->schema, e->grammar, e->parts, parameters, path);
-    return e->rules->style == MD_TOOLCALL_XML ? emit_xml_call(e, name, parameters, strict, err)
-                                              : emit_json_call(e, name, parameters, strict, err);
+    e->loose = loose;
+    MD_TRY(e->rules->style == MD_TOOLCALL_XML ? emit_xml_call(e, name, parameters, err)
+                                              : emit_json_call(e, name, parameters, err));
+    return md_schema_finish(&e->schema, err);
+}
+
+// A function that is not strict is called all the same where its parameters can't be expressed.
+static md_status emit_call(emitter *e, size_t index, const json_t *function, md_error *err) {
+    uint32_t size = e->grammar->size;
+    md_error problem;
+    md_status status = try_call(e, index, function, false, &problem);
+    if (status == MD_OK) return status;
+    if (status != MD_E_UNSUPPORTED || json_is_true(json_object_get(function, "strict")))
+        return md_fail(err, status, "%s", problem.message);
+    e->grammar->size = size;
+    return try_call(e, index, function, true, err);
 }
 
 static md_status emit_calls(emitter *e, md_error *err) {

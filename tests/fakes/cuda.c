@@ -7,7 +7,7 @@
 #include "backend/cuda/dl.h"
 #include "backend/cuda/params.h"
 
-fake_cuda fake = {.total = (size_t)1 << 30, .undecided_at = -1};
+fake_cuda fake = {.major = 9, .cooperative = 1, .total = (size_t)1 << 30, .undecided_at = -1};
 
 typedef struct block { // before each piece of "device" memory
     size_t bytes;
@@ -22,8 +22,14 @@ static CUresult state(void) { return fake.sync_result; }
     CUresult symbol arguments;                                                                                         \
     CUresult symbol arguments
 
+static uint32_t number(const char *name) {
+    const char *text = getenv(name);
+    return text ? (uint32_t)atoi(text) : 0;
+}
+
 FAKE(cuInit, (unsigned flags)) {
     (void)flags;
+    if (!fake.vocab) fake.vocab = number("FAKE_CUDA_VOCAB");
     return 0;
 }
 FAKE(cuDriverGetVersion, (int *version)) {
@@ -49,11 +55,14 @@ FAKE(cuDeviceGetName, (char *name, int size, CUdevice device)) {
 }
 FAKE(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device)) {
     (void)device;
-    *value = attribute == CU_ATTR_SHARED_OPTIN  ? 232448
-             : attribute == CU_ATTR_SM_COUNT    ? 4
-             : attribute == CU_ATTR_MAJOR       ? 9
-             : attribute == CU_ATTR_COOPERATIVE ? 1
-                                                : 0;
+    switch (attribute) {
+    case CU_ATTR_SHARED_OPTIN: *value = 232448; break;
+    case CU_ATTR_SM_COUNT: *value = 4; break;
+    case CU_ATTR_MAJOR: *value = fake.major; break;
+    case CU_ATTR_MINOR: *value = fake.minor; break;
+    case CU_ATTR_COOPERATIVE: *value = fake.cooperative; break;
+    default: *value = 0;
+    }
     return 0;
 }
 FAKE(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device)) {
@@ -200,6 +209,8 @@ static void run(const md_cuda_params *p) {
 static CUresult launched(CUfunction function, void **arguments) {
     if (fake.launch_result) return fake.launch_result; // what fails later is seen by who waits
     fake.launches++;
+    if (fake.launches == number("FAKE_CUDA_HANG_AT")) fake.hang = true;
+    if (fake.launches == number("FAKE_CUDA_GONE_AT")) fake.sync_result = FAKE_GONE;
     if (function == (CUfunction)&fake.launches) run(arguments[0]);
     return 0;
 }

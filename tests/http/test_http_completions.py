@@ -169,6 +169,14 @@ def the_end_has_an_entry():
     assert choice["text"] == "world!"
 
 
+def too_many_scores():
+    """What a request may make the server hold in memory is bounded."""
+    long = [[9] * 4000] * 8
+    message = server.refused(COMPLETE, {"prompt": long, "max_tokens": 0, "echo": True, "logprobs": 20}, param="prompt")
+    assert "32000" in message and "24966" in message, message  # 2^19 / 21
+    assert len(server.complete(long[:2], max_tokens=0, echo=True, logprobs=1)["choices"]) == 2
+
+
 def refused_by_name():
     for field, value in [("suffix", "end"), ("best_of", 2), ("n", 2), ("response_format", {"type": "json_object"})]:
         server.refused(COMPLETE, {"prompt": "x", field: value}, param=field, code="unsupported")
@@ -183,4 +191,4 @@ if __name__ == "__main__":
         with Server() as server, Server(model=folder + "/xml") as scripted:
             main(several_prompts, streamed_prompts, more_prompts_than_places, one_prompt_too_long, echoed_scripts,
                  echoed_prompts_score_as_answers_do, as_evaluation_harnesses_ask,
-                 the_end_has_an_entry, refused_by_name)
+                 the_end_has_an_entry, too_many_scores, refused_by_name)

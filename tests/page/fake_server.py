@@ -24,9 +24,10 @@ def text(content, step=None):
         yield delta(content=content[i:i + step])
 
 
-def end(prompt=20, completion=10, reason="stop"):
+def end(prompt=20, completion=10, reason="stop", decode_ms=100):
     yield {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
-    yield {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": {"cached_tokens": 0}}}
+    yield {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": {"cached_tokens": 0}},
+           "timings": {"first_token_ms": 5, "decode_ms": decode_ms, "tokens_per_second": (completion - 1) * 1000 / decode_ms}}
     yield "[DONE]"
 
 
@@ -123,6 +124,7 @@ class Fake:
                 self.wfile.flush()
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.handle_error = lambda *about: None  # a page that was left closes its connections
         self.http.daemon_threads = True
         self.port = self.http.server_address[1]
         self.url = "http://127.0.0.1:%d/" % self.port

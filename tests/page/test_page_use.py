@@ -485,6 +485,7 @@ def a_context_that_fills():
     fresh(page)
     fake.says("ok", prompt=7000, completion=500)
     ask(page, "long")
+    assert "500 tokens · 4,990 tokens/s" in page.text(".stats")  # 499 in the 100 ms that the server took
     assert page.text("#context-text") == "7,500 of 8,192 tokens, nearly full" and page.do("document.getElementById('context').dataset.level") == "high"
     assert page.do("document.getElementById('track').getAttribute('aria-valuenow')") == "7500"
 

@@ -39,6 +39,7 @@ static int end(void **state) {
 static int fresh(void **state) {
     (void)state;
     fake.total = (size_t)1 << 30;
+    fake.major = 9, fake.minor = 0, fake.cooperative = 1;
     fake.fail_at = 0, fake.launch_result = 0, fake.sync_result = 0, fake.hang = false, fake.undecided_at = -1;
     assert_int_equal(fake.live, 0);
     return 0;
@@ -120,6 +121,38 @@ static void a_context_too_long_says_what_fits(void **state) {
     engine->ops->close(engine);
 }
 
+// ---- GPUs that can't be used -----------------------------------------------------------------------------------
+
+static void unfit_gpus_are_refused_in_one_line(void **state) {
+    (void)state;
+    const struct {
+        int major, minor, cooperative;
+        const char *words;
+    } gpus[] = {{7, 5, 1, "Fake GPU: its architecture is older than sm_80"},
+                {8, 0, 0, "Fake GPU: it has no cooperative launch"},
+                {14, 2, 1, "compute capability 14.2 is not one the kernels know"}};
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        md_engine *engine;
+        md_model *model;
+        md_model_info info;
+        fake.major = gpus[i].major, fake.minor = gpus[i].minor, fake.cooperative = gpus[i].cooperative;
+        assert_int_equal(open_status(&engine), MD_E_UNSUPPORTED);
+        says(gpus[i].words);
+        assert_null(strchr(err.message, '\n'));
+        assert_int_equal(fake.live, 0);
+        assert_int_equal(md_model_open("models/fairytales", NULL, &model, &err), MD_OK);
+        md_model_get_info(model, &info);
+        assert_string_equal(info.backend, "cpu");
+        md_model_close(model);
+    }
+    md_engine *engine;
+    assert_int_equal(md_cuda_open(plan, true, &(md_engine_options){.device_index = 1}, &engine, &err), MD_E_DEVICE);
+    says("GPU 1: the driver sees 1 GPU");
+    fake.major = 9, fake.minor = 0, fake.cooperative = 1;
+    assert_int_equal(md_cuda_open(plan, true, &(md_engine_options){.groups = 5}, &engine, &err), MD_E_DEVICE);
+    says("5 workers can't all run at once, at most 4 can");
+}
+
 // ---- faults ----------------------------------------------------------------------------------------------------
 
 static void a_wait_that_ran_out_is_reported(void **state) {
@@ -129,8 +162,13 @@ static void a_wait_that_ran_out_is_reported(void **state) {
     fake.hang = true;
     assert_int_equal(step(engine, kv, 0), MD_E_TIMEOUT);
     says("worker 3 of 4 in stage 2 (attn_scores of layer 0) waited over 2000 ms for tag");
+    uint32_t launches = fake.launches; // and the engine goes on, with one launch a stage
     assert_int_equal(step(engine, kv, 0), MD_OK);
+    assert_int_equal(fake.launches - launches, plan->stage_count);
     assert_true(logits[1] == 1.0f && logits[0] == 0.0f);
+    md_engine_info info;
+    engine->ops->info(engine, &info);
+    assert_string_equal(info.engine, "ops");
     engine->ops->kv_close(engine, kv);
     engine->ops->close(engine);
 }
@@ -306,6 +344,7 @@ int main(void) {
         cmocka_unit_test_setup(every_allocation_may_fail, fresh),
         cmocka_unit_test_setup(a_model_too_large_says_how_much, fresh),
         cmocka_unit_test_setup(a_context_too_long_says_what_fits, fresh),
+        cmocka_unit_test_setup(unfit_gpus_are_refused_in_one_line, fresh),
         cmocka_unit_test_setup(a_wait_that_ran_out_is_reported, fresh),
         cmocka_unit_test_setup(a_lost_gpu_stays_lost, fresh),
         cmocka_unit_test_setup(a_launch_that_fails_is_told, fresh),

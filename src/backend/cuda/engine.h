@@ -102,7 +102,8 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
 // A whole step of the engine's kind: one launch, or one a stage.
 md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
                               md_error *err);
-// Waits for the stream, then looks at the report: MD_E_TIMEOUT with its words when a wait ran out.
+// Waits for the stream, then looks at the report: MD_E_TIMEOUT with its words when a wait ran out. The engine then goes
+// on as `ops`, which needs no CTA to run beside another.
 md_status md_cuda_finish(md_cuda_engine *engine, md_error *err);
 // Reserves `steps` steps' tags.
 md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *epoch, md_error *err);

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/engine.h"
 #include "base/bf16.h"
+#include "base/log.h"
 
 static const uint32_t EPOCH_WRAP = 0xf0000000u;
 
@@ -90,6 +91,8 @@ md_status md_cuda_finish(md_cuda_engine *engine, md_error *err) {
     if (result != 0) return md_cuda_lose(engine, result, "the step", err);
     if (!report[0]) return MD_OK;
     MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->report, 0, sizeof report, engine->stream), "clearing the report"));
+    if (engine->resident) md_log(MD_LOG_WARN, "%s goes on with one launch a stage", engine->device.name);
+    engine->resident = false; // what kept one CTA from the others may do so again
     const md_plan *plan = engine->base.plan;
     uint32_t s = report[2] < plan->stage_count ? report[2] : 0;
     return md_fail(err, MD_E_TIMEOUT,

@@ -43,6 +43,9 @@ class Run {
       this.message.stats = this.measured(Math.max(0, Number(usage.completion_tokens) || 0), false);
       this.message.stats.prompt = Math.max(0, Number(usage.prompt_tokens) || 0);
       this.message.stats.cached = Math.max(0, Number(details.cached_tokens) || 0);
+      // What the server measured; what arrives here comes in heaps when the machine is busy.
+      const timings = isObject(chunk.timings) ? chunk.timings : {};
+      if (isCount(timings.decode_ms)) this.message.stats.decodeMs = timings.decode_ms;
     }
   }
 
@@ -83,8 +86,11 @@ class Run {
   }
 }
 
-// Tokens a second of an answer, or 0 where it is too short to tell.
+const RATE_FROM = 400; // ms of arriving tokens from which on they tell a rate
+
+// Tokens a second of an answer, or 0 where that can't be told.
 function rateOf(stats) {
+  if (stats && stats.about && stats.decodeMs < RATE_FROM) return 0;
   return stats && stats.completion > 1 && stats.decodeMs > 0 ? ((stats.completion - 1) * 1000) / stats.decodeMs : 0;
 }
 

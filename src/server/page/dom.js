@@ -32,6 +32,12 @@ function iconButton(name, label, click, props = {}) {
   return make("button", { class: "quiet", type: "button", "aria-label": label, title: label, on: { click }, ...props }, icon(name));
 }
 
+// What the keyboard calls the key that the shortcuts are with.
+function nameModifier() {
+  if (!/Mac|iPhone|iPad/.test(navigator.platform)) return;
+  for (const key of document.querySelectorAll("kbd")) key.textContent = key.textContent.replace("Ctrl", "⌘");
+}
+
 // ---- numbers as people read them ----
 
 const counted = new Intl.NumberFormat("en-US");

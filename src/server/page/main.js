@@ -50,9 +50,11 @@ function showServer() {
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
+// Asks until there is a key; closing the question leaves a notice that opens it again.
 async function needKey() {
-  const ask = () => askKey(server.key !== null, () => notice("connection", "This server asks for an API key.", { label: "Enter the key", run: () => $("key-dialog").showModal() }));
-  await ask();
+  $("model").textContent = "a key is needed";
+  const open = { label: "Enter the key", run: () => $("key-dialog").showModal() };
+  await askKey(server.key !== null, () => notice("connection", "This server asks for an API key.", open));
   notice("connection", null);
 }
 
@@ -69,8 +71,9 @@ async function connect() {
       }
       failures = 0;
       server.state = "wait";
-      $("model").textContent = health.state === "loading" ? "loading the model, " + Math.round(health.progress * 100) + " %" : "the server is " + health.state;
       showServer();
+      $("model").textContent = health.state === "loading" ? "loading the model, " + Math.round(health.progress * 100) + " %"
+        : "the server is " + health.state;
       await sleep(health.state === "loading" ? 300 : 2000);
     } catch (problem) {
       if (problem.status === 401) {
@@ -86,7 +89,8 @@ async function connect() {
   }
   connecting = false;
   server.state = "ready";
-  notice("connection", server.info.chat_template ? null : "This model has no chat template, so it can't be talked to here. Its server takes --chat-template-file.");
+  notice("connection", server.info.chat_template ? null
+    : "This model has no chat template, so it can't be talked to here. Its server takes --chat-template-file.");
   showServer();
   showComposer();
   showContext();
@@ -145,6 +149,7 @@ function showComposer() {
   const running = runs.has(chat.id);
   $("send").hidden = running;
   $("stop").hidden = !running;
+  $("messages").toggleAttribute("data-running", running);
   $("send").disabled = $("entry").value.trim() === "" || server.state !== "ready";
   if (!CSS.supports("field-sizing", "content")) {
     $("entry").style.height = "auto";
@@ -168,7 +173,8 @@ function showContext() {
   $("fill").style.width = Math.min(100, level * 100) + "%";
   $("track").setAttribute("aria-valuemax", total);
   $("track").setAttribute("aria-valuenow", Math.min(used, total));
-  $("context-text").textContent = (run ? "about " : "") + counted.format(used) + " of " + counted.format(total) + " tokens" + (level > 0.85 ? ", nearly full" : "");
+  $("context-text").textContent = (run ? "about " : "") + counted.format(used) + " of " + counted.format(total) + " tokens" +
+    (level > 0.85 ? ", nearly full" : "");
 }
 
 function save(which) {
@@ -203,6 +209,13 @@ function send(text) {
   drafts.delete(chat.id);
   answer();
   history.replaceState(null, "", "#" + chat.id);
+}
+
+// Sent at once, or written into the field where it can't be sent yet.
+function useStarter(text) {
+  $("entry").value = text;
+  if (server.state === "ready") send(text);
+  else $("entry").focus();
 }
 
 function addView(message) {
@@ -275,15 +288,16 @@ function stop() {
   if (run) run.stop();
 }
 
-// Cuts the conversation at `index` and answers it anew; what is cut off can be had back.
-function rewind(index, change) {
+// Cuts the conversation at `index`, adds a question where one is given, and answers anew. What is cut off beyond what is
+// made anew can be had back.
+function rewind(index, question) {
   if (runs.has(chat.id)) return;
   const cut = chat, before = chat.messages.slice();
   chat.messages = before.slice(0, index);
-  change();
+  if (question) chat.messages.push(question);
   render();
   answer();
-  const lost = before.length - index - 2; // without the pair that is made anew
+  const lost = before.length - chat.messages.length;
   if (lost > 0)
     toast(many(lost, "later message was", "later messages were") + " removed.", { label: "Undo", run: () => restore(cut, before) });
 }
@@ -301,17 +315,15 @@ async function restore(cut, messages) {
 
 function again(message) {
   const index = chat.messages.indexOf(message);
-  if (index > 0) rewind(index, () => {});
+  if (index > 0) rewind(index, null);
 }
 
 const messageActions = {
   again,
   edit(message, text) {
     const index = chat.messages.indexOf(message);
-    rewind(index, () => {
-      chat.messages.push({ role: "user", text, at: Date.now() });
-      if (index === 0 && !chat.named) chat.title = titleOf(text);
-    });
+    if (index === 0 && !chat.named) chat.title = titleOf(text);
+    rewind(index, { role: "user", text, at: Date.now() });
   },
 };
 
@@ -333,6 +345,10 @@ function exportJson(which) {
   download(fileName(which.title, ".json"), "application/json", toJson([which]));
 }
 
+function exportMarkdown(which) {
+  download(fileName(which.title, ".md"), "text/markdown", toMarkdown(which));
+}
+
 function removeChat(id) {
   const which = loaded(id);
   if (!which) return;
@@ -352,7 +368,7 @@ function removeChat(id) {
 function chatMenu(id, button) {
   openMenu(button, [
     { icon: "pencil", label: "Rename", run: () => rename(id) },
-    { icon: "export", label: "Export as Markdown", run: () => { const which = loaded(id); download(fileName(which.title, ".md"), "text/markdown", toMarkdown(which)); } },
+    { icon: "export", label: "Export as Markdown", run: () => exportMarkdown(loaded(id)) },
     { icon: "export", label: "Export as JSON", run: () => exportJson(loaded(id)) },
     { icon: "trash", label: "Delete", bad: true, run: () => removeChat(id) },
   ]);
@@ -374,8 +390,8 @@ async function importChosen() {
     if (all) openId(chats[0].id);
     toast(many(all, "conversation", "conversations") + " imported.");
   } catch (problem) {
-    const what = problem instanceof StorageFull ? done + " of " + all + " imported. " + problem.message : "The file can't be imported: " + problem.message + ".";
-    toast(what, { label: "Close", run: () => {} });
+    toast(problem instanceof StorageFull ? done + " of " + all + " imported. " + problem.message
+      : "The file can't be imported: " + problem.message + ".", { label: "Close", run: () => {} });
     showFrame();
   }
 }
@@ -453,7 +469,8 @@ function leave() {
 function onStorage(event) {
   if (event.key !== null && !event.key.startsWith(CHAT_KEY)) return;
   store.readAll();
-  if (event.key === CHAT_KEY + chat.id && event.newValue && !runs.has(chat.id) && !views.some((view) => view.element.querySelector(".edit"))) openId(chat.id);
+  const changed = event.key === CHAT_KEY + chat.id && event.newValue;
+  if (changed && !runs.has(chat.id) && !document.querySelector(".edit")) openId(chat.id);
   else showFrame();
 }
 
@@ -478,7 +495,7 @@ function initButtons() {
     const button = event.target.closest("[data-copy]");
     if (button) copyFrom(button, button.closest(".code").querySelector("code").textContent);
   });
-  for (const text of STARTERS) $("starters").append(make("button", { type: "button", text, on: { click: () => send(text) } }));
+  for (const text of STARTERS) $("starters").append(make("button", { type: "button", text, on: { click: () => useStarter(text) } }));
   document.addEventListener("keydown", onKey);
   document.addEventListener("visibilitychange", () => document.hidden || connect());
   window.addEventListener("storage", onStorage);
@@ -487,6 +504,7 @@ function initButtons() {
 }
 
 server.key = storedKey();
+nameModifier();
 initTheme();
 initMenu();
 initDialogs();

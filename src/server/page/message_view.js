@@ -17,7 +17,7 @@ class MessageView {
   buildUser() {
     this.bubble = make("div", { class: "bubble", dir: "auto", text: this.message.text });
     this.foot = make("div", { class: "foot" },
-      iconButton("pencil", "Edit", () => this.beginEdit()),
+      iconButton("pencil", "Edit", () => this.beginEdit(), { "data-changes": true }),
       iconButton("copy", "Copy", (event) => copyFrom(event.currentTarget, this.message.text)));
     this.element.replaceChildren(this.bubble, this.foot);
   }
@@ -62,7 +62,7 @@ class MessageView {
     this.stats = make("span", { class: "stats" });
     this.foot = make("div", { class: "foot" },
       iconButton("copy", "Copy", (event) => copyFrom(event.currentTarget, this.message.text)),
-      iconButton("again", "Answer again", () => this.actions.again(this.message)), this.stats);
+      iconButton("again", "Answer again", () => this.actions.again(this.message), { "data-changes": true }), this.stats);
     this.element.append(this.thinking, this.prose, this.waiting, this.failure, this.foot);
     this.show(false);
   }

@@ -184,8 +184,15 @@ function keepKey(key, long) {
   } catch (forbidden) { /* it works until the page is closed */ }
 }
 
+let keyQuestion = null; // the one that is open
+
 // Sets server.key. Resolves once a key was given; onDismissed is called when the question was closed without one.
 function askKey(refused, onDismissed) {
+  if (!keyQuestion) keyQuestion = showKeyQuestion(refused, onDismissed).finally(() => { keyQuestion = null; });
+  return keyQuestion;
+}
+
+function showKeyQuestion(refused, onDismissed) {
   const dialog = $("key-dialog");
   $("key-title").textContent = refused ? "The server refused this key" : "This server asks for a key";
   $("key").value = "";
