@@ -147,7 +147,7 @@ void md_route_refuse(md_request *request, unsigned status) {
         md_reply_error(request, 400, bad, NULL, NULL, "found no Host header, or several, expected one");
         return;
     case MD_BAD_LINE:
-        md_reply_error(request, 400, bad, NULL, NULL, "the request's first line has a space too many");
+        md_reply_error(request, 400, bad, NULL, NULL, "the request's first line has a space or a NUL in its path");
         return;
     case 401:
         md_reply_error(request, 401, bad, "invalid_api_key", NULL,
