@@ -3,6 +3,7 @@
 //
 //     digest                       all of it
 //     digest --quick               each engine and level with a few numbers of threads and columns
+//     digest --best                the best level alone, for an emulator
 //     digest --print               the digests of the reference engine, as digests.h has them
 //     digest --describe > FILE     the model in a form that needs no JSON (description.h)
 //     digest --model FILE [...]    the same model from such a file
@@ -18,7 +19,8 @@
 #include "digest/digests.h"
 
 enum { THREADS = 16, COLUMNS = MD_MAX_STEP_COLUMNS };
-static const char MODEL[] = "models/fairytales", WEIGHTS[] = "models/fairytales/model.safetensors";
+#define MODEL "models/fairytales"
+#define WEIGHTS MODEL "/model.safetensors"
 
 typedef enum engine_kind { REFERENCE, OPS, RESIDENT } engine_kind;
 static const char *const kind_names[] = {"reference", "ops", "resident"};
@@ -120,23 +122,27 @@ static void print_digests(runner *r) {
     engine->ops->close(engine);
 }
 
-// One thread and 8 columns on every level; then every number of columns and of threads on the best one. The plain C of
-// the reference and of the scalar level takes most of the time: --quick leaves kinds of cache out there.
-static void check_all(runner *r, bool quick) {
+typedef enum extent_kind { ALL, QUICK, BEST } extent_kind;
+
+// Every level of instructions; then every number of columns and of threads on the best one. The plain C of the
+// reference and of the scalar level takes most of the time: QUICK has less of it, BEST none but one run.
+static void check_all(runner *r, extent_kind extent) {
     const md_kernels *level[MD_CPU_MAX_LEVELS];
     uint32_t levels = md_cpu_levels(level);
-    const unsigned all = (1u << DIGEST_CASES) - 1, some = quick ? 3 : all, every = (2u << COLUMNS) - 2;
-    check(r, REFERENCE, 1, some, 1u << COLUMNS);
-    for (uint32_t i = 0; i < levels; i++) {
+    const unsigned bf16 = 1, snapshot = 2, all = (1u << DIGEST_CASES) - 1, every = (2u << COLUMNS) - 2;
+    check(r, REFERENCE, 1, extent == ALL ? all : extent == QUICK ? bf16 | snapshot : bf16, 1u << COLUMNS);
+    for (uint32_t i = 0; i < levels && extent != BEST; i++) {
         setenv("MEGADECODE_CPU", level[i]->name, 1);
-        check(r, RESIDENT, 1, i == 0 ? some : all, 1u << COLUMNS);
-        check(r, OPS, 2, i == 0 ? 1 : all, 1u << 3);
+        check(r, RESIDENT, 1, i > 0 || extent == ALL ? all : bf16, 1u << COLUMNS);
+        check(r, OPS, 2, i > 0 ? all : snapshot, 1u << 3);
     }
     unsetenv("MEGADECODE_CPU");
-    check(r, RESIDENT, 2, all, quick ? 1u << 1 | 1u << 7 : every);
-    for (uint32_t threads = 1; threads <= THREADS; threads += quick ? 7 : 1) {
+    check(r, RESIDENT, 1, all, 1u << COLUMNS);
+    check(r, RESIDENT, 3, bf16 | snapshot, extent == ALL ? every : 1u << 1 | 1u << 5);
+    check(r, OPS, 2, bf16, 1u << 7);
+    for (uint32_t threads = 1; threads <= THREADS && extent == ALL; threads++) {
         check(r, RESIDENT, threads, all, 1u << (threads * 3 % COLUMNS + 1));
-        check(r, OPS, threads, quick ? 1 : all, 1u << (threads * 5 % COLUMNS + 1));
+        check(r, OPS, threads, snapshot, 1u << (threads * 5 % COLUMNS + 1));
     }
 }
 
@@ -172,10 +178,12 @@ static md_snapshot *open_snapshot(void) {
 
 int main(int argc, char **argv) {
     const char *model = NULL;
-    bool quick = false, print = false, write = false;
+    extent_kind extent = ALL;
+    bool print = false, write = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--model") == 0 && i + 1 < argc) model = argv[++i];
-        quick |= strcmp(argv[i], "--quick") == 0;
+        if (strcmp(argv[i], "--quick") == 0) extent = QUICK;
+        if (strcmp(argv[i], "--best") == 0) extent = BEST;
         print |= strcmp(argv[i], "--print") == 0;
         write |= strcmp(argv[i], "--describe") == 0;
     }
@@ -190,7 +198,7 @@ int main(int argc, char **argv) {
     if (print)
         print_digests(&r);
     else
-        check_all(&r, quick);
+        check_all(&r, extent);
     md_plan_free(r.plan);
     free(r.logits);
     if (!print) printf("%u runs, %u wrong\n", r.runs, r.wrong);
