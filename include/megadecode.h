@@ -293,6 +293,12 @@ typedef struct md_token {
     uint32_t top_count;
 } md_token;
 
+// How likely logits [vocab] make `token`, and their top_count (at most MD_TOP_LOGPROBS_MAX) likeliest tokens in
+// top[top_count], likeliest first: what md_token says of a chosen token, for any logits (md_session_feed_each).
+// MD_E_USAGE, MD_E_MEMORY.
+MD_API md_status md_logprobs(const float *logits, uint32_t vocab, uint32_t token, uint32_t top_count, md_logprob *top,
+                             double *logprob, md_error *err);
+
 // A piece of an answer. Text comes in whole characters; what may become a stop string is held back until it is decided,
 // and so are the tokens it comes from. All pointers are valid until the generation's next call.
 typedef struct md_piece {

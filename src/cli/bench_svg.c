@@ -53,6 +53,19 @@ static panel open_panel(md_svg *svg, uint32_t index, double most, const char *he
 
 // ---- charts ----------------------------------------------------------------------------------------------------
 
+// The texts of a bar whose top is at `y`, and its limit's line at `limit`. Its value stands over it, or where the limit
+// is too close above inside its top, or else over the limit; its share of the limit at its foot, if there is room.
+static void label_bar(const panel *p, const bar *b, double center, double y, double limit) {
+    char value[24];
+    double base = p->top + PLOT_HEIGHT;
+    bool close = b->limit > 0 && limit > y - LINE - 2 && limit < y + 6, inside = close && base - y >= 2.5 * LINE;
+    double at = inside ? y + 15 : close ? limit - 5 : y - 5;
+    md_svg_text(p->svg, inside ? "small on8" : MD_SVG_SMALL, MD_SVG_MIDDLE, center, at, "%s",
+                rate_text(b->value, value));
+    if (b->limit > 0 && base - y >= LINE + 5)
+        md_svg_text(p->svg, "small on8", MD_SVG_MIDDLE, center, base - 8, "%.0f%%", 100 * b->share);
+}
+
 static void draw_bars(md_svg *svg, uint32_t index, const char *heading, const char *axis, const bar *bars, uint32_t n) {
     double most = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -62,19 +75,14 @@ static void draw_bars(md_svg *svg, uint32_t index, const char *heading, const ch
     panel p = open_panel(svg, index, most, heading);
     double room = (double)PLOT_WIDTH / n, width = room * 0.56 < 72 ? room * 0.56 : 72;
     for (uint32_t i = 0; i < n; i++) {
-        char value[24];
-        double center = p.left + room * (i + 0.5), y = y_of(&p, bars[i].value);
-        md_svg_rect(svg, MD_SVG_DATA, center - width / 2, y, width, p.top + PLOT_HEIGHT - y, NULL);
-        // Beside a limit close above the bar the value stands inside the bar's top.
-        bool inside = bars[i].limit > 0 && y - y_of(&p, bars[i].limit) < 20 && y - y_of(&p, bars[i].limit) > -6;
-        md_svg_text(svg, inside ? "small on8" : MD_SVG_SMALL, MD_SVG_MIDDLE, center, inside ? y + 15 : y - 5, "%s",
-                    rate_text(bars[i].value, value));
-        if (bars[i].limit > 0) {
-            double limit = y_of(&p, bars[i].limit);
-            md_svg_line(svg, MD_SVG_LIMIT, center - room * 0.42, limit, center + room * 0.42, limit);
-            md_svg_text(svg, "small on8", MD_SVG_MIDDLE, center, p.top + PLOT_HEIGHT - 8, "%.0f%%",
-                        100 * bars[i].share);
-        }
+        double center = p.left + room * (i + 0.5), y = y_of(&p, bars[i].value), limit = y_of(&p, bars[i].limit);
+        char hover[96];
+        snprintf(hover, sizeof hover,
+                 bars[i].limit > 0 ? "%s: %.1f tokens/s, %.0f%% of the ceiling" : "%s: %.1f tokens/s", bars[i].name,
+                 bars[i].value, 100 * bars[i].share);
+        md_svg_rect(svg, MD_SVG_DATA, center - width / 2, y, width, p.top + PLOT_HEIGHT - y, hover);
+        if (bars[i].limit > 0) md_svg_line(svg, MD_SVG_LIMIT, center - room * 0.42, limit, center + room * 0.42, limit);
+        label_bar(&p, &bars[i], center, y, limit);
         md_svg_text(svg, MD_SVG_FAINT, MD_SVG_MIDDLE, center, p.top + PLOT_HEIGHT + 18, "%s", bars[i].name);
     }
     md_svg_text(svg, MD_SVG_FAINT, MD_SVG_MIDDLE, p.left + PLOT_WIDTH / 2.0, p.top + PLOT_HEIGHT + 36, "%s", axis);
@@ -133,7 +141,7 @@ static void draw_depth(md_svg *svg, uint32_t index, const md_bench_sweep *sweep)
         md_svg_dot(svg, MD_SVG_DATA, x[i], y[i], 3.5, hover);
         // Above and to the right: rates fall with the depth, so that the curve is never there.
         md_svg_text(svg, MD_SVG_SMALL, MD_SVG_START, x[i] + 3, y[i] - 7, "%s", rate_text(rate->decode_tps, value));
-        if (n <= 9 || i % 2 == 0)
+        if ((n <= 9 && deepest < 10000) || i % 2 == 0) // as many as have room
             md_svg_text(svg, MD_SVG_FAINT, MD_SVG_MIDDLE, x[i], p.top + PLOT_HEIGHT + 18, "%" PRIu32, rate->depth);
     }
     md_svg_text(svg, MD_SVG_FAINT, MD_SVG_MIDDLE, p.left + PLOT_WIDTH / 2.0, p.top + PLOT_HEIGHT + 36,
@@ -147,7 +155,9 @@ static void draw_heading(md_svg *svg, const md_bench_options *options, const md_
     char machine[128];
     const md_bench_side *last = &result->side[options->sides - 1];
     bool cpu = strcmp(last->info.backend, "cpu") == 0;
-    md_svg_text(svg, MD_SVG_TITLE, MD_SVG_START, MARGIN, 36, "%s: %s engine", last->info.name, last->info.engine);
+    const char *first = options->sides == 2 ? result->side[0].info.engine : "";
+    md_svg_text(svg, MD_SVG_TITLE, MD_SVG_START, MARGIN, 36, "%s: %s%s%s engine%s", last->info.name, first,
+                *first ? " and " : "", last->info.engine, *first ? "s" : "");
     md_svg_text(svg, MD_SVG_FAINT, MD_SVG_START, MARGIN, 36 + LINE + 4, "%s%s%s",
                 cpu ? md_cpu_name(machine, sizeof machine) : "", cpu ? ", " : "", last->info.device);
     md_svg_text(svg, MD_SVG_FAINT, MD_SVG_START, MARGIN, 36 + 2 * LINE + 4,
@@ -184,7 +194,8 @@ md_status md_bench_svg(const md_bench_options *options, const md_bench_result *r
     json_t *figures = md_bench_json(options, result);
     char *json = figures ? json_dumps(figures, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
     md_svg svg;
-    md_svg_open(&svg, width, legend + (double)note_lines * LINE + MARGIN - 4, "megadecode bench: tokens a second");
+    double height = rate->ceiling_gbps > 0 ? legend + (double)note_lines * LINE + MARGIN - 4 : legend - LINE + 4;
+    md_svg_open(&svg, width, height, "megadecode bench: tokens a second");
     md_svg_metadata(&svg, json ? json : "");
     if (!json) svg.text.failed = true;
     draw_heading(&svg, options, result, figures);

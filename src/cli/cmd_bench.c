@@ -139,9 +139,8 @@ const md_command md_cmd_bench = {
     .name = "bench",
     .summary = "measure decode and prefill rates beside the memory's read ceiling",
     .usage = "",
-    .details =
-        "Medians over the repeats; the read ceiling is measured between them. Tokenizing and sampling are not part\n"
-        "of any figure.",
+    .details = "Medians over the repeats; the read ceiling is measured between them. Tokenizing and sampling are\n"
+               "not part of any figure.",
     .groups = bench_groups,
     .group_count = sizeof bench_groups / sizeof *bench_groups,
     .args_size = sizeof(bench_args),

@@ -141,9 +141,8 @@ const md_command md_cmd_chat = {
     .name = "chat",
     .summary = "talk with a model",
     .usage = "",
-    .details =
-        "Standard input is a terminal: lines can be edited, and /help lists the commands. It is no terminal: each\n"
-        "line is a turn, and only the answers are written to standard output.",
+    .details = "Standard input is a terminal: lines can be edited, and /help lists the commands. It is no terminal:\n"
+               "each line is a turn, and only the answers are written to standard output.",
     .groups = chat_groups,
     .group_count = sizeof chat_groups / sizeof *chat_groups,
     .args_size = sizeof(chat_args),

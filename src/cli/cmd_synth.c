@@ -58,10 +58,9 @@ const md_command md_cmd_synth = {
     .name = "synth",
     .summary = "write a snapshot with random weights of a config's shapes",
     .usage = "",
-    .details =
-        "For measuring speed where a model's weights are not at hand. The same seed gives the same bytes.\n"
-        "generation_config.json and kv_config.json beside the config are taken along; the tokenizer is made up: one\n"
-        "token a byte.",
+    .details = "For measuring speed where a model's weights are not at hand. The same seed gives the same bytes.\n"
+               "generation_config.json and kv_config.json beside the config are taken along; the tokenizer is made\n"
+               "up: one token a byte.",
     .groups = synth_groups,
     .group_count = sizeof synth_groups / sizeof *synth_groups,
     .args_size = sizeof(synth_args),

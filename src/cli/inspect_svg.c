@@ -75,7 +75,7 @@ static void add_stage(drawing *d, const json_t *stage) {
 static void read_plan(drawing *d) {
     size_t i;
     const json_t *stage;
-    json_array_foreach(json_object_get(d->root, "plan"), i, stage) add_stage(d, stage);
+    json_array_foreach(json_object_get(d->root, "plan"), i, stage) { add_stage(d, stage); }
     for (i = 0; i < d->count; i++) d->bytes += d->columns[i].bytes;
     d->layers = integer(d->root, "layers");
     d->width = d->count ? (double)ROOM / (double)d->count : ROOM;
@@ -107,7 +107,7 @@ static void draw_heading(const drawing *d, const char *name) {
                 md_svg_count(integer(d->root, "vocab"), c));
     md_svg_text(
         d->svg, MD_SVG_FAINT, MD_SVG_START, MARGIN, 57 + LINE,
-        "%s of weights a token (%s bytes); KV cache %s bytes a position, in bf16 %s",
+        "%s of weights a token (%s bytes); KV cache %s bytes a position (in bf16: %s)",
         size_text(integer(d->root, "bytes_per_token"), size), md_svg_count(integer(d->root, "bytes_per_token"), a),
         md_svg_count(integer(kv, "bytes_per_position"), b), md_svg_count(integer(kv, "bytes_per_position_bf16"), c));
 }
@@ -131,6 +131,9 @@ static void draw_bar(const drawing *d, const column *c, size_t at, uint64_t most
         snprintf(names, sizeof names, "%s", last_part(json_string_value(path), '.'));
         md_svg_text(d->svg, "small faint", MD_SVG_MIDDLE, center, base + 38 + 14 * (double)i, "%s", names);
     }
+    if (has_vector(c, "reads", "kv")) md_svg_text(d->svg, "small faint", MD_SVG_MIDDLE, center, base + 38, "KV cache");
+    if (has_vector(c, "writes", "scores"))
+        md_svg_text(d->svg, "small faint", MD_SVG_MIDDLE, center, base + 52, "if quantized");
     if (!c->in_layer || !c->bytes) return;
     if (c->least == c->most)
         snprintf(each, sizeof each, "%s", size_text(c->most, size));
@@ -194,11 +197,13 @@ static void draw_lane(const drawing *d, const char *vector, double y) {
 static size_t list_vectors(const drawing *d, const char *vectors[MAX_VECTORS]) {
     size_t count = 0, i;
     const json_t *name;
-    for (size_t c = 0; c < d->count; c++) json_array_foreach(json_object_get(d->columns[c].first, "writes"), i, name) {
+    for (size_t c = 0; c < d->count; c++) {
+        json_array_foreach(json_object_get(d->columns[c].first, "writes"), i, name) {
             size_t v = 0;
             while (v < count && strcmp(vectors[v], json_string_value(name)) != 0) v++;
             if (v == count && count < MAX_VECTORS) vectors[count++] = json_string_value(name);
         }
+    }
     return count;
 }
 

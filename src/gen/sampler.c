@@ -247,12 +247,6 @@ void md_sampler_take(md_sampler *sampler, uint32_t token) {
 }
 
 double md_sampler_logprobs(md_sampler *sampler, const float *logits, uint32_t token, uint32_t n, md_logprob *top) {
-    md_ranking *ranking = &sampler->ranking;
-    md_ranking_fill(ranking, logits);
-    double norm = md_ranking_logsumexp(ranking);
-    uint32_t ids[MD_TOP_LOGPROBS_MAX];
-    uint32_t found = md_ranking_first(ranking, n < MD_TOP_LOGPROBS_MAX ? n : MD_TOP_LOGPROBS_MAX, ids);
-    for (uint32_t i = 0; i < found; i++)
-        top[i] = (md_logprob){ids[i], (double)md_ranking_value(ranking->code[ids[i]]) - norm};
-    return (double)md_ranking_value(ranking->code[token]) - norm;
+    md_ranking_fill(&sampler->ranking, logits);
+    return md_ranking_logprobs(&sampler->ranking, token, n, top);
 }

@@ -21,20 +21,20 @@ void md_handle_chat(md_request *request, const md_served *served) {
     md_chat_request chat = {0};
     md_chat_answer *answer = NULL;
     md_error err;
-    md_job *job = md_job_new();
-    md_status status = job ? MD_OK : md_fail(&err, MD_E_MEMORY, "request: out of memory");
+    md_job_group *jobs = md_job_group_new(1);
+    md_status status = jobs ? MD_OK : md_fail(&err, MD_E_MEMORY, "request: out of memory");
     if (status == MD_OK) {
         md_gate_enter(&request->app->gate);
-        status = read_request(request, served, job, &chat, &err);
+        status = read_request(request, served, &jobs->jobs[0], &chat, &err);
         md_gate_leave(&request->app->gate);
     }
     if (status == MD_OK) status = md_chat_answer_new(served, &chat, &answer, &err);
     bool stream = chat.params.stream;
     md_chat_request_free(&chat);
     if (status == MD_OK) {
-        md_answer(request, job, stream, &md_chat_writer, answer);
+        md_answer(request, jobs, stream, &md_chat_writer, answer);
     } else {
-        md_job_unref(job);
+        md_job_group_unref(jobs);
         md_reply_failure(request, status, &err, false);
     }
 }

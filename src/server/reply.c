@@ -57,6 +57,14 @@ void md_reply_text(md_request *request, unsigned status, const char *type, const
     send_bytes(request, status, type, copy, size);
 }
 
+void md_reply_fixed(md_request *request, unsigned status, const char *type, const char *bytes, size_t size,
+                    const md_header *headers) {
+    // Persistent: libmicrohttpd does not write to it, whatever its parameter's type says.
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, (void *)bytes, MHD_RESPMEM_PERSISTENT);
+    for (; response && headers->name; headers++) MHD_add_response_header(response, headers->name, headers->value);
+    queue(request, status, response, type);
+}
+
 void md_reply_empty(md_request *request, unsigned status) {
     queue(request, status, MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT), NULL);
 }

@@ -1,5 +1,6 @@
 #include "server/slots.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -39,14 +40,16 @@ bool md_slots_admit(md_slots *slots, md_job *job) {
     slot->order = slots->admitted++;
     slot->end.prompt_tokens = (uint32_t)job->prompt_size;
     md_histogram_add(&slots->metrics->queue_time, md_clock_ms() - job->submitted_ms);
-    md_status status = md_pool_take(&slots->pool, job->prompt, job->prompt_size, &slot->session,
-                                    &slot->end.cached_tokens, &slot->end.error);
+    // To score a prompt all of its logits are wanted, also those whose cache is there.
+    md_status status = job->score_prompt ? md_pool_take_empty(&slots->pool, &slot->session, &slot->end.error)
+                                         : md_pool_take(&slots->pool, job->prompt, job->prompt_size, &slot->session,
+                                                        &slot->end.cached_tokens, &slot->end.error);
     if (status != MD_OK) {
         slot->end.status = status;
         slot->end.overloaded = status == MD_E_MEMORY;
         md_count(&slots->metrics->failed, 1);
         md_job_finish(job, &slot->end);
-        md_job_unref(job);
+        md_job_group_unref(job->group);
         memset(slot, 0, sizeof *slot);
         return true;
     }
@@ -76,7 +79,7 @@ static void release(md_slots *slots, md_slot *slot, bool sound) {
         md_log(MD_LOG_ERROR, "a request failed: %s", end->error.message);
     }
     md_job_finish(slot->job, end);
-    md_job_unref(slot->job);
+    md_job_group_unref(slot->job->group);
     memset(slot, 0, sizeof *slot);
 }
 
@@ -132,6 +135,46 @@ static bool anyone_decodes(const md_slots *slots) {
     return false;
 }
 
+typedef struct scoring {
+    md_job *job;
+    uint32_t vocab;
+    md_status status;
+    md_error *err;
+} scoring;
+
+static md_status deliver_scored(scoring *s, uint32_t at, double logprob, const md_logprob *top) {
+    md_token token = {.id = s->job->prompt[at], .logprob = logprob};
+    token.top = top;
+    token.top_count = top ? s->job->params.top_logprobs : 0;
+    return md_job_deliver(s->job, &(md_piece){.text = "", .tokens = &token, .token_count = 1}, s->err);
+}
+
+// The logits after a prompt's token say how likely the next one was.
+static bool on_prompt_logits(void *user, uint32_t position, const float *logits) {
+    scoring *s = user;
+    md_logprob top[MD_TOP_LOGPROBS_MAX];
+    uint32_t next = position + 1, tops = s->job->params.top_logprobs;
+    double logprob;
+    if (position == 0) s->status = deliver_scored(s, 0, NAN, NULL);
+    if (s->status != MD_OK || next == s->job->prompt_size) return s->status == MD_OK;
+    s->status = md_logprobs(logits, s->vocab, s->job->prompt[next], tops, top, &logprob, s->err);
+    if (s->status == MD_OK) s->status = deliver_scored(s, next, logprob, top);
+    return s->status == MD_OK;
+}
+
+// One step of the prompt. *left: tokens that are still missing.
+static md_status advance(md_slots *slots, md_slot *slot, uint32_t *left, md_error *err) {
+    md_job *job = slot->job;
+    uint32_t most = slots->served->info.max_columns;
+    if (!job->score_prompt) return md_session_advance(slot->session, most, left, err);
+    uint32_t done = md_session_position(slot->session), missing = (uint32_t)job->prompt_size - done;
+    if (most > missing) most = missing;
+    scoring s = {job, slots->served->info.vocab, MD_OK, err};
+    md_status status = md_session_feed_each(slot->session, job->prompt + done, most, on_prompt_logits, &s, err);
+    *left = missing - most;
+    return s.status != MD_OK ? s.status : status;
+}
+
 // At least one step, and more until the slice's time is over. A prompt that is complete begins to decode.
 void md_slots_prefill(md_slots *slots) {
     uint64_t until = md_clock_ms() + (anyone_decodes(slots) ? SLICE_SHARED_MS : SLICE_ALONE_MS);
@@ -141,12 +184,17 @@ void md_slots_prefill(md_slots *slots) {
         if (md_job_is_cancelled(slot->job)) return; // md_slots_drop comes next time
         md_error err;
         uint32_t left;
-        md_status status = md_session_advance(slot->session, slots->served->info.max_columns, &left, &err);
+        md_status status = advance(slots, slot, &left, &err);
         if (status != MD_OK) {
             fail(slots, slot, status, &err, false);
             continue;
         }
         if (left) continue;
+        if (slot->job->prompt_only) {
+            slot->end.finish = MD_FINISH_LENGTH;
+            release(slots, slot, true);
+            continue;
+        }
         status = md_generation_open(slot->session, &slot->job->params, &slot->generation, &err);
         if (status != MD_OK) {
             fail(slots, slot, status, &err, true);
@@ -161,8 +209,14 @@ void md_slots_prefill(md_slots *slots) {
 static md_status deliver(md_slots *slots, md_slot *slot, const md_piece *piece, md_error *err) {
     md_job *job = slot->job;
     md_count(&slots->metrics->generated_tokens, 1);
-    if (slot->end.completion_tokens++ == 0)
-        md_histogram_add(&slots->metrics->first_token_time, md_clock_ms() - job->submitted_ms);
+    double now = md_clock_seconds();
+    if (slot->end.completion_tokens++ == 0) {
+        uint64_t ms = md_clock_ms() - job->submitted_ms;
+        md_histogram_add(&slots->metrics->first_token_time, ms);
+        slot->end.first_seconds = (double)ms / 1000;
+        slot->first_at = now;
+    }
+    slot->end.decode_seconds = now - slot->first_at;
     return md_job_deliver(job, piece, err);
 }
 

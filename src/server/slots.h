@@ -22,7 +22,8 @@ typedef struct md_slot {
     md_session *session;
     md_generation *generation;
     uint32_t token;
-    md_job_end end; // the counts so far
+    double first_at; // when the first token was chosen, by md_clock_seconds
+    md_job_end end;  // the counts so far
 } md_slot;
 
 typedef struct md_slots {

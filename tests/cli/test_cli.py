@@ -58,9 +58,9 @@ def test_program():
     check(code == 0 and b"run" in out and b"inspect" in out and b"tokenize" in out and err == "", "--help")
     code, out, err = call()
     check(code == 2 and out == b"" and "Usage" in err, "no command")
-    for name in ["run", "inspect", "tokenize"]:
+    for name in ["run", "inspect", "tokenize", "bench", "synth", "chat"]:
         code, out, err = call(name, "--help")
-        check(code == 0 and b"--model" in out and b"--json" in out and err == "", f"{name} --help")
+        check(code == 0 and (b"--model" in out or name == "synth") and err == "", f"{name} --help")
         check(all(len(line) <= 100 and line == line.rstrip() for line in out.decode().split("\n")), f"{name}: wide help")
         check(call("help", name)[1] == out, f"help {name}")
         check(call(name, "-h")[1] == out, f"{name} -h")
@@ -398,6 +398,9 @@ def test_tokenize():
     for text in [b"two\nlines\n", b"a\0b", "caf\u00e9 \U0001f60a\r\n\t".encode(), b"\n", b" " * 70 + b"x" * 3000]:
         ids = call("tokenize", "--no-special", stdin=text)[1]
         check(call("tokenize", "--decode", stdin=ids)[1] == text, f"there and back: {text[:40]!r}")
+    code, ids, err = call("tokenize", "--no-special", stdin=b"caf\xe9 ol\xe9")
+    check(code == 0 and err.count("\n") == 1 and "no UTF-8" in err, f"broken text: {code} {err!r}")
+    check(call("tokenize", "--decode", stdin=ids)[1].decode() == "caf\ufffd ol\ufffd", "broken text becomes U+FFFD")
     check(call_json("tokenize", "--no-special", stdin=b"")[1] == {"ids": []}, "nothing")
     check(call_json("tokenize", "--decode", stdin=b'{"ids": []}')[1] == {"text": ""}, "no ids")
     refused(2, "tokenize", "--decode", stdin=b" \n", say="found nothing")

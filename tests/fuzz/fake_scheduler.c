@@ -1,5 +1,6 @@
 #include "fuzz/fake_scheduler.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,16 +142,25 @@ static md_status answer_job(md_scheduler *s, md_job *job, const uint32_t *ids, s
     return status;
 }
 
-md_submit md_scheduler_submit(md_scheduler *s, md_job *job) {
+static void run_job(md_scheduler *s, md_job *job) {
     md_job_end end = {.prompt_tokens = (uint32_t)job->prompt_size};
     uint32_t *ids;
     size_t n;
-    require(job->prompt_size > 0 && job->params.max_tokens > 0);
+    require(job->prompt_size > 0 && (job->prompt_only || job->params.max_tokens > 0));
     require(job->prompt_size + job->params.max_tokens <= s->served->context);
     for (size_t i = 0; i < job->prompt_size; i++) require(job->prompt[i] < s->served->info.vocab);
     require(md_encode(s->served->tokenizer, s->text, s->n, MD_ENCODE_PARSE_SPECIAL, &ids, &n, NULL) == MD_OK);
-    end.status = answer_job(s, job, ids, n, &end);
+    for (size_t i = 0; job->score_prompt && i < job->prompt_size; i++) {
+        const md_token token = {.id = job->prompt[i], .logprob = i ? -0.5 : NAN};
+        require(md_job_deliver(job, &(md_piece){.text = "", .tokens = &token, .token_count = 1}, NULL) == MD_OK);
+    }
+    end.finish = MD_FINISH_LENGTH;
+    if (!job->prompt_only) end.status = answer_job(s, job, ids, n, &end);
     md_free(ids);
     md_job_finish(job, &end);
+}
+
+md_submit md_scheduler_submit(md_scheduler *s, md_job_group *group) {
+    for (uint32_t i = 0; i < group->count; i++) run_job(s, &group->jobs[i]);
     return MD_SUBMIT_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "fuzz/fuzz.h"
 #include "server/automaton.h"
+#include "server/schema.h"
 
 enum { SENTENCE = 256 };
 
@@ -49,10 +50,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     json_t *schema;
     md_error err = {0};
     if (md_json_parse(bytes, schema_size, true, "schema", &schema, &err) != MD_OK) return 0;
-    md_grammar grammar;
+    md_grammar grammar = {0};
     md_automaton *automaton = NULL;
-    md_status status = md_schema_compile(schema, false, "schema", &grammar, &err);
+    md_status status = md_schema_emit(&grammar, schema, "schema", &err);
+    if (status == MD_OK) status = md_grammar_emit(&grammar, MD_GRAMMAR_MATCH, 0, 0, NULL, &err);
     if (status == MD_OK) status = md_automaton_new(&grammar, &automaton, &err);
+    md_grammar_free(&grammar);
     if (status == MD_OK) {
         read_text(automaton, text, text_size);
         find_sentence(automaton, text, text_size);

@@ -11,6 +11,7 @@
 enum { DEFAULT_DEADLINE_MS = 2000, MAX_SOURCE = 8 << 20, MAILBOX_BYTES = 4096 };
 
 md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err) {
+    if (engine->lost) return md_fail(err, MD_E_DEVICE, "%s", engine->why);
     return MD_CU(engine, cuCtxSetCurrent(engine->context), "cuCtxSetCurrent");
 }
 
@@ -23,6 +24,15 @@ md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char
     engine->cu->cuMemGetInfo(&available, &total);
     return md_fail(err, MD_E_MEMORY, "%s: %llu MB for %s, %zu of %zu MB are free", engine->device.name,
                    (unsigned long long)(bytes >> 20), what, available >> 20, total >> 20);
+}
+
+md_status md_cuda_lose(md_cuda_engine *engine, CUresult result, const char *what, md_error *err) {
+    md_error why;
+    md_cuda_check(engine->cu, result, what, &why);
+    snprintf(engine->why, sizeof engine->why, "%s is lost to this program, which has to be started again: %.300s",
+             engine->device.name, why.message);
+    engine->lost = true;
+    return md_fail(err, MD_E_DEVICE, "%s", engine->why);
 }
 
 md_status md_cuda_fill(const md_cuda_engine *engine, CUdeviceptr at, unsigned char byte, uint64_t bytes,
@@ -56,6 +66,7 @@ static bool close_engine(md_engine *base) {
         cu->cuDevicePrimaryCtxRelease(engine->handle);
     }
     md_cuda_shape_free(engine->shape);
+    pthread_mutex_destroy(&engine->lock);
     free(engine);
     return true;
 }
@@ -73,13 +84,13 @@ static void engine_info(const md_engine *base, md_engine_info *out) {
 
 static const md_engine_ops cuda_ops = {.close = close_engine,
                                        .info = engine_info,
-                                       .kv_open = md_cuda_kv_open,
-                                       .kv_close = md_cuda_kv_close,
+                                       .kv_open = md_cuda_locked_kv_open,
+                                       .kv_close = md_cuda_locked_kv_close,
                                        .kv_bytes = md_cuda_kv_bytes,
-                                       .kv_quantize = md_cuda_kv_quantize,
-                                       .kv_copy = md_cuda_kv_copy,
-                                       .step = md_cuda_step,
-                                       .burst = md_cuda_burst};
+                                       .kv_quantize = md_cuda_locked_kv_quantize,
+                                       .kv_copy = md_cuda_locked_kv_copy,
+                                       .step = md_cuda_locked_step,
+                                       .burst = md_cuda_locked_burst};
 
 static md_status open_device(md_cuda_engine *engine, int index, md_error *err) {
     MD_TRY(md_cuda_driver_get(&engine->cu, err));
@@ -169,6 +180,7 @@ md_status md_cuda_open(const md_plan *plan, bool resident, const md_engine_optio
     md_status status;
     md_cuda_engine *engine = calloc(1, sizeof *engine);
     if (!engine) return md_fail(err, MD_E_MEMORY, "out of memory");
+    md_cuda_lock_init(engine);
     engine->base = (md_engine){.ops = &cuda_ops, .snapshot = plan->snapshot, .plan = plan};
     engine->resident = resident;
     engine->deadline_us = (options->deadline_ms ? options->deadline_ms : DEFAULT_DEADLINE_MS) * 1000;

@@ -1,7 +1,9 @@
 // The CUDA engine's parts, shared by its files: engine.c (open, close), upload.c (weights), kv.c (caches), launch.c
-// (steps), burst.c (many tokens a launch).
+// (steps), burst.c (many tokens a launch), locked.c (the same for any thread).
 #ifndef MD_BACKEND_CUDA_ENGINE_H
 #define MD_BACKEND_CUDA_ENGINE_H
+
+#include <pthread.h>
 
 #include "backend/backend.h"
 #include "backend/cuda/dl.h"
@@ -20,7 +22,8 @@ typedef struct md_cuda_width { // the kernel for steps of up to `columns` column
 } md_cuda_width;
 
 typedef struct md_cuda_engine {
-    md_engine base; // first: the public handle
+    md_engine base;       // first: the public handle
+    pthread_mutex_t lock; // of the functions that the table holds (locked.c); the others are called under it
     const md_cuda_driver *cu;
     md_cuda_device device;
     CUdevice handle;
@@ -44,6 +47,8 @@ typedef struct md_cuda_engine {
     uint32_t caches_opened;
     uint32_t delay_seed, drop_worker, drop_stage; // fault injection of tests, 0 = none; see md_cuda_inject
     bool inject, profile_on;
+    bool lost; // a launch or a step failed in the driver: nothing works in this context any more
+    char why[512];
     bool poison;         // of tests: memory is filled with NaN before it is used, the kernel's shared memory too
     CUdeviceptr profile; // of the last step, with profile_on: u32 [stages][groups][MD_CUDA_MARKS]
 } md_cuda_engine;
@@ -66,10 +71,12 @@ typedef struct md_cuda_kv {
 
 #define MD_CU(engine, call, what) md_cuda_check((engine)->cu, (engine)->cu->call, what, err)
 
-// Makes the engine's context current in the calling thread: before any driver call.
+// Makes the engine's context current in the calling thread: before any driver call. MD_E_DEVICE once the GPU is lost.
 md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err);
 md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
                         md_error *err);
+// Remembers that the GPU is lost, and in what; MD_E_DEVICE.
+md_status md_cuda_lose(md_cuda_engine *engine, CUresult result, const char *what, md_error *err);
 // Memory set to a byte. MD_CUDA_NO_TAG: entries that nobody waits for, since tags stay far below.
 enum { MD_CUDA_NO_TAG = 0xff, MD_CUDA_POISON = 0xff };
 md_status md_cuda_fill(const md_cuda_engine *engine, CUdeviceptr at, unsigned char byte, uint64_t bytes, md_error *err);
@@ -95,7 +102,8 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
 // A whole step of the engine's kind: one launch, or one a stage.
 md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
                               md_error *err);
-// Waits for the stream, then looks at the report: MD_E_TIMEOUT with its words when a wait ran out.
+// Waits for the stream, then looks at the report: MD_E_TIMEOUT with its words when a wait ran out. The engine then goes
+// on as `ops`, which needs no CTA to run beside another.
 md_status md_cuda_finish(md_cuda_engine *engine, md_error *err);
 // Reserves `steps` steps' tags.
 md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *epoch, md_error *err);
@@ -107,5 +115,15 @@ void md_cuda_logits_take(const md_cuda_engine *engine, uint32_t column, float *o
 
 md_status md_cuda_step(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
 md_status md_cuda_burst(md_engine *engine, md_burst *request, md_error *err);
+
+// locked.c: the functions of the same names, one at a time.
+void md_cuda_lock_init(md_cuda_engine *engine);
+md_status md_cuda_locked_kv_open(md_engine *engine, uint32_t context, md_kv **out, md_error *err);
+void md_cuda_locked_kv_close(md_engine *engine, md_kv *kv);
+md_status md_cuda_locked_kv_quantize(md_engine *engine, md_kv *kv, const md_kv_format *format, uint32_t positions,
+                                     md_error *err);
+md_status md_cuda_locked_kv_copy(md_engine *engine, md_kv *dst, const md_kv *src, uint32_t positions, md_error *err);
+md_status md_cuda_locked_step(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
+md_status md_cuda_locked_burst(md_engine *engine, md_burst *burst, md_error *err);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/engine.h"
 #include "base/bf16.h"
+#include "base/log.h"
 
 static const uint32_t EPOCH_WRAP = 0xf0000000u;
 
@@ -53,16 +54,13 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
                          bool cooperative, md_error *err) {
     md_cuda_params copy = *params;
     void *arguments[] = {&copy};
-    unsigned shared = width->shared_bytes;
-    if (cooperative)
-        return MD_CU(engine,
-                     cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1, shared,
-                                               engine->stream, arguments),
-                     "launching the resident kernel");
-    return MD_CU(engine,
-                 cuLaunchKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1, shared, engine->stream,
-                                arguments, NULL),
-                 "launching a stage");
+    const md_cuda_driver *cu = engine->cu;
+    CUresult result = cooperative ? cu->cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1,
+                                                                  1, width->shared_bytes, engine->stream, arguments)
+                                  : cu->cuLaunchKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1,
+                                                       width->shared_bytes, engine->stream, arguments, NULL);
+    if (result == 0) return MD_OK;
+    return md_cuda_lose(engine, result, cooperative ? "launching the resident kernel" : "launching a stage", err);
 }
 
 md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
@@ -88,11 +86,13 @@ md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width
 
 md_status md_cuda_finish(md_cuda_engine *engine, md_error *err) {
     uint32_t report[MD_CUDA_REPORT_WORDS];
-    MD_TRY(
-        MD_CU(engine, cuMemcpyDtoHAsync(report, engine->report, sizeof report, engine->stream), "reading the report"));
-    MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "the step"));
+    CUresult result = engine->cu->cuMemcpyDtoHAsync(report, engine->report, sizeof report, engine->stream);
+    if (result == 0) result = engine->cu->cuStreamSynchronize(engine->stream);
+    if (result != 0) return md_cuda_lose(engine, result, "the step", err);
     if (!report[0]) return MD_OK;
     MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->report, 0, sizeof report, engine->stream), "clearing the report"));
+    if (engine->resident) md_log(MD_LOG_WARN, "%s goes on with one launch a stage", engine->device.name);
+    engine->resident = false; // what kept one CTA from the others may do so again
     const md_plan *plan = engine->base.plan;
     uint32_t s = report[2] < plan->stage_count ? report[2] : 0;
     return md_fail(err, MD_E_TIMEOUT,
@@ -103,10 +103,9 @@ md_status md_cuda_finish(md_cuda_engine *engine, md_error *err) {
 
 md_status md_cuda_logits_ask(md_cuda_engine *engine, uint32_t column, md_error *err) {
     size_t vocab = engine->base.snapshot->vocab;
-    return MD_CU(engine,
-                 cuMemcpyDtoHAsync(engine->logits_host + column * vocab, engine->logits + 2 * column * vocab, 2 * vocab,
-                                   engine->stream),
-                 "reading the logits");
+    CUresult result = engine->cu->cuMemcpyDtoHAsync(engine->logits_host + column * vocab,
+                                                    engine->logits + 2 * column * vocab, 2 * vocab, engine->stream);
+    return result == 0 ? MD_OK : md_cuda_lose(engine, result, "reading the logits", err);
 }
 
 void md_cuda_logits_take(const md_cuda_engine *engine, uint32_t column, float *out) {

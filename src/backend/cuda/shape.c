@@ -113,6 +113,7 @@ md_status md_cuda_shape_build(const md_plan *plan, md_cuda_shape **out, md_error
     *out = NULL;
     const md_snapshot *model = plan->snapshot;
     MD_TRY(md_plan_check(plan, err));
+    MD_TRY(md_cuda_check_handoffs(plan, err));
     MD_TRY(check_model(plan, err));
     md_status status = MD_OK;
     md_cuda_shape *shape = calloc(1, sizeof *shape);

@@ -41,6 +41,8 @@ typedef struct md_cuda_shape {
 
 // MD_E_UNSUPPORTED where the kernels don't model this snapshot; the message names the field.
 md_status md_cuda_shape_build(const md_plan *plan, md_cuda_shape **out, md_error *err);
+// MD_E_INTERNAL when the plan's stages would let a vector be overwritten while it may still be read (handoff.c).
+md_status md_cuda_check_handoffs(const md_plan *plan, md_error *err);
 // Run on every shape that is built. MD_E_INTERNAL names the field, what was found and what was expected.
 md_status md_cuda_shape_check(const md_cuda_shape *shape, const md_plan *plan, md_error *err);
 void md_cuda_shape_free(md_cuda_shape *shape);
