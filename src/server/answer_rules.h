@@ -16,10 +16,10 @@ typedef struct md_tool_choice {
     bool several;     // parallel_tool_calls
 } md_tool_choice;
 
-// Gives the job a constraint where one is asked for. An answer that calls no function is constrained by
-// response_format; one that does is calls and nothing else, where a format or a call is asked for. What can't be
-// constrained in every part is refused. `inside_reasoning`: the answer begins inside "<think>"; it is constrained after
-// the closing mark.
+// Gives the job a constraint where one is asked for, which a "strict" function does too. An answer that calls no
+// function is constrained by response_format; one that does is calls and nothing else, where a format or a call is
+// asked for. What can't be constrained in every part is refused. `inside_reasoning`: the answer begins inside
+// "<think>"; it is constrained after the closing mark.
 md_status md_answer_rules_read(const json_t *body, const md_served *served, const json_t *tools,
                                const md_tool_choice *choice, bool inside_reasoning, md_job *job, md_error *err);
 

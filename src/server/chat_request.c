@@ -160,6 +160,7 @@ md_status md_chat_request_read(const json_t *body, const md_served *served, md_j
     MD_TRY_GOTO(md_params_check_model(body, served, err));
     MD_TRY_GOTO(md_params_read(body, served, (md_length_rule){.least = 1}, job, &out->params, err));
     MD_TRY_GOTO(read_logprobs(body, job, out, err));
+    job->params.keep_special = served->mark_count > 0; // the marks are read from the text
     MD_TRY_GOTO(render(body, served, &out->tools, &choice, &prompt, err));
     out->parallel_calls = choice.several;
     out->opened_reasoning = md_reasoning_prompt_opens(prompt.text, prompt.size);

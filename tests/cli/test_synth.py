@@ -72,12 +72,23 @@ with tempfile.TemporaryDirectory() as tmp:
     failed = synth("--config", path("none.json"), "-o", path("e"), "--json", code=1)
     assert json.loads(failed.stdout)["error"]["status"] == "not_found", failed
     # what stands beside the config is taken along, and refused where it is broken
-    for name in ["generation_config.json", "kv_config.json"]:
+    for name in ["tokenizer.json", "generation_config.json", "kv_config.json"]:
         for spoil in [lambda p: os.symlink("nowhere", p), os.mkdir, lambda p: open(p, "w").write("[")]:
             spoil(path(name))
             failed = synth("--config", path("config.json"), "-o", path("e"), code=1)
             assert name in failed.stderr, (name, failed)
             shutil.rmtree(path(name)) if os.path.isdir(path(name)) else os.remove(path(name))
+
+    for name in ["tokenizer.json", "tokenizer_config.json"]:
+        shutil.copy(f"models/fairytales/{name}", path(name))
+    json.dump({**CONFIG, "vocab_size": 4096}, open(path("config.json"), "w"))
+    synth("--config", path("config.json"), "-o", path("words"))
+    said = subprocess.run([PROGRAM, "tokenize", "-m", path("words"), "Once upon a time"], capture_output=True, text=True)
+    assert said.stdout == "0 629 515 262 457\n", said
+    shutil.rmtree(path("words"))
+    for name in ["tokenizer.json", "tokenizer_config.json"]:
+        os.remove(path(name))
+    json.dump(CONFIG, open(path("config.json"), "w"))
 
     # a limit of files' sizes, and a file system that is too small: said, and nothing is left
     limited = subprocess.run(["bash", "-c", f'ulimit -f 64; exec "{PROGRAM}" synth --config "$0" -o "$1"',
