@@ -7,7 +7,8 @@
 
 enum {
     MD_CUDA_COLUMNS = 8,           // widest step
-    MD_CUDA_ATTN_ROWS = 64,        // positions of an attention block
+    MD_CUDA_ATTN_ROWS = 128,       // positions of an attention block
+    MD_CUDA_MAX_REP = 32,          // query heads that share a kv head
     MD_CUDA_MAX_CONTEXT = 1 << 18, // positions a cache can have on a GPU
     MD_CUDA_MAX_FORMATS = 16,
     MD_CUDA_MATS = 7, // matrices of a layer: q, k, v, out, gate, up, down
@@ -46,6 +47,9 @@ void md_cuda_shape_free(md_cuda_shape *shape);
 // Matrix `mat` (0..6) of a layer, and the row map of its tiles.
 const md_matrix *md_cuda_layer_matrix(const md_cuda_shape *shape, uint32_t layer, uint32_t mat);
 md_row_map md_cuda_row_map(const md_cuda_shape *shape, uint32_t mat);
+
+// Bytes of one copy of the weight stream; the ring has two at least.
+uint32_t md_cuda_segment_bytes(uint32_t shared_bytes);
 
 // The widest step (8, 4, 2 or 1 columns) whose activations fit `shared_bytes` of shared memory beside the ring.
 uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes);

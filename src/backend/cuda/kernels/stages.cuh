@@ -115,7 +115,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
 
     uint4 old = make_uint4(0, 0, 0, 0); // asked for long before it is needed
     if (adds) {
-        u32 q = ctx.warp * 2 + half, tile = first + q / columns;
+        u32 q = NC == 1 ? ctx.warp : ctx.warp * 2 + half, tile = first + q / columns;
         if (q < count * columns) old = load_entry(entry_of(p, old_vector, T_X, q % columns, tile, r / 6));
     }
     const float *norm = kind.norm == ~0u ? nullptr : PARAM_AUX(p, kind.norm + layer * kind.norm_stride);
@@ -141,7 +141,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             if (which == KIND_GATE_UP) return i & 1 ? formats[1] : formats[0];
             return first + done + i < edge[0] ? formats[0] : first + done + i < edge[1] ? formats[1] : formats[2];
         };
-        unit = tiles_mma<NC>(ctx, stream, kind, first_block, own, unit, n, columns, format_of);
+        unit = tiles_product<NC>(ctx, stream, kind, first_block, own, unit, n, columns, format_of);
         if (stream.failed && !ctx.failed) { // the weights did not come: said as a wait for their position
             u64 long_ago = 1;
             wait_over((u32 *)p->report, 0, stage, unit, stream.have, long_ago);
@@ -150,13 +150,26 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         MARK(4);
         if (consumers_any(ctx.failed)) return true;
         MARK(5);
-        u32 outputs = (n >> pair) * columns; // tiles of output values, half a warp each
+        // Output tiles of 16 values: half a warp each; with one column a warp each, whose halves share the sums.
+        const u32 step = NC == 1 ? 1 : 2, outputs = (n >> pair) * columns;
 #pragma unroll 1
-        for (u32 base = ctx.warp * 2; base < outputs; base += CONSUMER_WARPS * 2) {
-            u32 q = base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns, tile = first + (done >> pair) + t;
-            bool valid = q < outputs;
-            if (!valid) t = c = 0;
-            float y = bf(row_sum<NC>(kind.split, t << pair, r, c));
+        for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
+            u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
+            u32 tile = first + (done >> pair) + t;
+            bool valid = q < outputs && (NC > 1 || half == 0);
+            if (q >= outputs) t = c = 0;
+            float y, up;
+            if (NC > 1) {
+                y = row_sum<NC>(kind.split, t << pair, r, c);
+                if (pair) up = row_sum<NC>(kind.split, t * 2 + 1, r, c);
+            } else if (pair) { // the lower half sums gate, the upper one up
+                y = row_sum<NC>(kind.split, t * 2 + half, r, c);
+                up = __shfl_xor_sync(~0u, y, 16);
+            } else {
+                y = part_sum<NC>(kind.split, t, r, c, half * kind.split / 2, (half + 1) * kind.split / 2);
+                y += __shfl_xor_sync(~0u, y, 16);
+            }
+            y = bf(y);
             if (which == KIND_QKV) {
                 end_qkv<NC>(ctx, layer, y, tile, c, valid, tag);
             } else if (which == KIND_HEAD) {
@@ -168,7 +181,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             } else {
                 uint4 *to;
                 if (which == KIND_GATE_UP) {
-                    float u = bf(row_sum<NC>(kind.split, t * 2 + 1, r, c));
+                    float u = bf(up);
                     if (valid) y = biased(p, y, layer, MAT_GATE, tile, r), u = biased(p, u, layer, MAT_UP, tile, r);
                     y = swiglu(y, u);
                     to = entry_of(p, VECTOR_ACT, T_F, c, tile, 0);
@@ -176,7 +189,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                     if (valid) {
                         y = biased(p, y, layer, which == KIND_OUT ? MAT_OUT : MAT_DOWN, tile, r);
                         const uint4 *at = entry_of(p, old_vector, T_X, c, tile, r / 6);
-                        if (done || base >= CONSUMER_WARPS * 2) old = load_entry(at);
+                        if (done || base >= CONSUMER_WARPS * step) old = load_entry(at);
                         old = wait_entry_from(ctx, at, old_tag, old);
                         y = bf(entry_value(old, r) + y);
                     }
