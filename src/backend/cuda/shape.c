@@ -72,7 +72,7 @@ static void place_vectors(md_cuda_shape *shape) {
     uint32_t at = 0;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         *vectors[i].at = at;
-        at += (uint32_t)md_round_up(3ull * vectors[i].tiles * MD_CUDA_COLUMNS, 8); // vectors share no 128-byte line
+        at += (uint32_t)md_round_up(4ull * vectors[i].tiles * MD_CUDA_COLUMNS, 8); // vectors share no 128-byte line
     }
     shape->exchange_entries = at;
 }

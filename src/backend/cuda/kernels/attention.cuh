@@ -33,28 +33,26 @@ static __device__ __forceinline__ md_item item_of(const md_ctx &ctx, u32 c, u32 
     return item;
 }
 
-// Entry i of what an item takes from the exchange: the queries of its heads, REP * HEAD_DIM / 16 tiles, then the token's
-// own key and value. Where its values lie in their vector is for the caller to say: of tiles of queries and keys, value r
-// is dimension tile * 8 + (r & 7), in the head's second half from r = 8 on (RoPE's pairs meet in a tile).
+// Entry i of what an item takes from the exchange: the queries of its heads, HEAD_DIM / 4 entries each, then the token's own
+// key and value. Its four values lie beside each other in the head, from `dim` on: of tiles of queries and keys, value r is
+// dimension tile * 8 + (r & 7), in the head's second half from r = 8 on (RoPE's pairs meet in a tile).
 struct md_part {
-    u32 h;    // query head of the item; REP: the key, REP + 1: the value
-    u32 tile; // of the head
-    u32 e;    // entry of the tile
+    u32 h; // query head of the item; REP: the key, REP + 1: the value
+    u32 dim;
     const uint4 *at;
 };
+#define PARTS_A_HEAD (HEAD_DIM / 4)
 static __device__ __forceinline__ md_part part_of(const md_params *p, const md_item &item, u32 i) {
     const u32 tiles = HEAD_DIM / 16;
     md_part part;
-    part.h = i / (tiles * 3), part.tile = i / 3 % tiles, part.e = i % 3;
+    part.h = i / PARTS_A_HEAD;
+    u32 j = i % PARTS_A_HEAD, tile = j / 4, e = j % 4;
+    part.dim = part.h > REP ? 4 * j : tile * 8 + e % 2 * 4 + e / 2 * (HEAD_DIM / 2);
     if (part.h < REP)
-        part.at = entry_of(p, VECTOR_Q, T_Q, item.c, (item.head * REP + part.h) * tiles + part.tile, part.e);
+        part.at = entry_of(p, VECTOR_Q, T_Q, item.c, (item.head * REP + part.h) * tiles, j);
     else
-        part.at = entry_of(p, part.h == REP ? VECTOR_K : VECTOR_V, part.h == REP ? T_K : T_V, item.c, item.head * tiles + part.tile, part.e);
+        part.at = entry_of(p, part.h == REP ? VECTOR_K : VECTOR_V, part.h == REP ? T_K : T_V, item.c, item.head * tiles, j);
     return part;
-}
-// The dimension of value r (even: r + 1 lies beside it) of a part.
-static __device__ __forceinline__ u32 part_dim(const md_part &part, u32 r) {
-    return part.h > REP ? part.tile * 16 + r : part.tile * 8 + (r & 7) + (r >> 3) * (HEAD_DIM / 2);
 }
 
 // An item's output SH_OUT as partials.

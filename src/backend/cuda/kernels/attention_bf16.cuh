@@ -42,16 +42,15 @@ static __device__ __forceinline__ void rows_ask(const md_ctx &ctx, const md_kv_l
 
 // Queries, and with `own` the token's key and value, from the exchange to shared memory.
 static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &item, u32 tag, bool own) {
-    const u32 count = (own ? REP + 2 : REP) * (HEAD_DIM / 16) * 3;
+    const u32 count = (own ? REP + 2 : REP) * PARTS_A_HEAD;
 #pragma unroll 1
-    for (u32 i = ctx.tid; i < count; i += CONSUMERS) {
+    for (u32 base = ctx.warp * 32; base < count; base += CONSUMERS) {
+        u32 i = base + ctx.lane;
         md_part part = part_of(ctx.p, item, i);
-        uint4 entry = wait_entry(ctx, part.at, tag);
-        u32 words[3] = {entry.x, entry.y, entry.z};
+        uint4 v[1];
+        wait_entries<1>(ctx, v, tag, [&](u32) { return part.at; }, [&](u32) { return i < count; });
         u8 *to = part.h < REP ? SH_QUERIES + part.h * QUERY_STRIDE : part.h == REP ? SH_OWN_KEY : SH_V + (item.n - 1) * V_STRIDE;
-#pragma unroll
-        for (u32 k = 0; k < 3; k++)
-            if (6 * part.e + 2 * k < 16) *(u32 *)(to + 2 * part_dim(part, 6 * part.e + 2 * k)) = words[k];
+        if (i < count) *(uint2 *)(to + 2 * part.dim) = make_uint2(v[0].x, v[0].y);
     }
 }
 
@@ -140,21 +139,17 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
     *l = (sum[0][0] + sum[1][0]) + (sum[0][2] + sum[1][2]);
 }
 
-// The output of a sequence of one block: 16 dimensions of 8 heads, to the exchange. The words of an entry are gathered
-// from the four lanes that hold the head's tile.
+// The output of a sequence of one block: 16 dimensions of 8 heads, to the exchange. Of the four lanes that hold a head's
+// tile, each puts an entry, whose words two of them have.
 static __device__ __forceinline__ void tile_put(md_ctx &ctx, const md_item &item, u32 set, u32 tile, const float (&o)[4], float l, u32 tag) {
-    const u32 e = ctx.lane & 3, h = set * 8 + (ctx.lane >> 2);
+    const u32 e = ctx.lane & 3, h = set * 8 + (ctx.lane >> 2), from = (ctx.lane & 28) | (2 * e & 3);
     const float scale = reciprocal(l);
-    u32 first = bf_pair(o[0] * scale, o[1] * scale), second = bf_pair(o[2] * scale, o[3] * scale), words[3];
-#pragma unroll
-    for (u32 i = 0; i < 3; i++) {
-        u32 word = 3 * e + i, from = (ctx.lane & 28) | (word & 3);
-        u32 a = __shfl_sync(~0u, first, from), b = __shfl_sync(~0u, second, from);
-        words[i] = word < 4 ? a : word < 8 ? b : 0;
-    }
-    if (e < 3 && h < REP)
-        put_entry(ctx, entry_of(ctx.p, VECTOR_ATTN, T_ATTN, item.c, (item.head * REP + h) * (HEAD_DIM / 16) + tile, e), words[0], words[1],
-                  words[2], tag);
+    u32 first = bf_pair(o[0] * scale, o[1] * scale), second = bf_pair(o[2] * scale, o[3] * scale);
+    u32 a = __shfl_sync(~0u, first, from), b = __shfl_sync(~0u, first, from + 1);
+    u32 c = __shfl_sync(~0u, second, from), d = __shfl_sync(~0u, second, from + 1);
+    if (h < REP)
+        put_entry(ctx, entry_of(ctx.p, VECTOR_ATTN, T_ATTN, item.c, (item.head * REP + h) * (HEAD_DIM / 16) + tile, e), e < 2 ? a : c,
+                  e < 2 ? b : d, 0, tag);
 }
 
 // The token's own key and value to the cache.
@@ -202,7 +197,8 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
             if (tile == 0 && HEAD_DIM + 2 + t < 3 * PARTIAL_ENTRIES) out[HEAD_DIM + 2 + t] = 0; // what fills the last entry
         }
     }
-    consumers_sync(); // the next item, or stage, uses what was read
-    if (!only) item_put(ctx, item, tag);
+    if (only) return false;
+    consumers_sync();
+    item_put(ctx, item, tag);
     return false;
 }

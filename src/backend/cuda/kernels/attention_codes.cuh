@@ -78,20 +78,16 @@ static __device__ __forceinline__ float2 row_pair(const u8 *row, const u32 *scal
 
 // Queries, times the scale, rounded, to SH_Q, and with `own` the token's own key and value to SH_ROW.
 static __device__ __forceinline__ void parts_load_scaled(md_ctx &ctx, const md_item &item, u32 tag, bool own) {
-    const u32 count = (own ? REP + 2 : REP) * (HEAD_DIM / 16) * 3;
+    const u32 count = (own ? REP + 2 : REP) * PARTS_A_HEAD;
 #pragma unroll 1
     for (u32 i = ctx.tid; i < count; i += CONSUMERS) {
         md_part part = part_of(ctx.p, item, i);
         uint4 entry = wait_entry(ctx, part.at, tag);
-        u32 words[3] = {entry.x, entry.y, entry.z};
         float *to = part.h < REP ? SH_Q + part.h * Q_STRIDE : SH_ROW + (part.h - REP) * HEAD_DIM;
-#pragma unroll
-        for (u32 k = 0; k < 3; k++) {
-            if (6 * part.e + 2 * k >= 16) continue;
-            float2 v = make_float2(bf_lo(words[k]), bf_hi(words[k]));
-            if (part.h < REP) v.x = bf(v.x * bf(ATTN_SCALE)), v.y = bf(v.y * bf(ATTN_SCALE));
-            *(float2 *)(to + part_dim(part, 6 * part.e + 2 * k)) = v;
-        }
+        float4 v = make_float4(bf_lo(entry.x), bf_hi(entry.x), bf_lo(entry.y), bf_hi(entry.y));
+        const float scale = bf(ATTN_SCALE);
+        if (part.h < REP) v = make_float4(bf(v.x * scale), bf(v.y * scale), bf(v.z * scale), bf(v.w * scale));
+        *(float4 *)(to + part.dim) = v;
     }
 }
 
@@ -238,6 +234,7 @@ static __device__ __forceinline__ bool stage_attention(md_ctx &ctx, u32 layer, b
                                                        u32 tag_merge) {
     const md_params *p = ctx.p;
     const u32 columns = COLUMNS == 1 ? 1 : p->columns;
+    bool worked = false;
 #pragma unroll 1
     for (u32 c = 0; c < columns; c++) {
         const md_kv_layer kv = layer_cache(p, c, layer);
@@ -246,12 +243,15 @@ static __device__ __forceinline__ bool stage_attention(md_ctx &ctx, u32 layer, b
 #pragma unroll 1
         for (u32 i = first_item(ctx, p->col[c].home); i < blocks * KV_HEADS; i += p->groups) {
             md_item item = item_of(ctx, c, i, length);
+            consumers_sync(); // the work area is free: of the last stage, or the last item
             MARK(1);
             bool failed = kv.bits ? item_quantized(ctx, kv, item, blocks, scores_only, tag_qkv, tag_scores, tag, tag_merge)
                                   : item_bf16(ctx, kv, item, blocks, tag_qkv, tag, tag_merge);
             if (failed) return true;
             MARK(5);
+            worked = true;
         }
     }
+    if (worked) consumers_sync();
     return false;
 }

@@ -16,24 +16,14 @@ static __device__ __forceinline__ u8 *digits_of(u32 block, u32 digit, u32 c) {
 }
 static __device__ __forceinline__ float *group_of(u32 block, u32 c) { return SH_GROUPS + (block * COLUMNS + c) * GROUP_FLOATS; }
 
-// An entry (e = 0..11) of a block, raw: columns 0..31 where the first digit will lie, 32..63 where the second.
-static __device__ __forceinline__ void raw_store(uint4 v, u32 block, u32 c, u32 e) {
-    u32 tile = e / 3, k = e % 3, *to = (u32 *)digits_of(block, tile / 2, c) + tile % 2 * 8 + k * 3;
-    to[0] = v.x, to[1] = v.y;
-    if (k < 2) to[2] = v.z;
-}
-
 static __device__ __forceinline__ u32 permute_bytes(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 
-// The pair of blocks from raw values to digits, by one warp, four columns a lane; normalised where NORM: times r, rounded,
-// times w, rounded.
+// A pair of blocks to digits, by one warp; x: four values a lane, of columns 4 lane .. 4 lane + 3 of the pair. Normalised
+// where NORM: times r, rounded, times w, rounded.
 template <bool NORM>
-static __device__ __forceinline__ void digits_make(u32 pair, u32 c, u32 blocks, u32 lane, float r, float4 w) {
+static __device__ __forceinline__ void digits_make(uint2 x, u32 pair, u32 c, u32 blocks, u32 lane, float r, float4 w) {
     const u32 block = 2 * pair + lane / 16, quad = lane % 16;
-    const bool there = block < blocks;
-    uint2 x = make_uint2(0, 0);
-    if (there) x = *(const uint2 *)(digits_of(block, quad / 8, c) + quad % 8 * 8);
-    __syncwarp();
+    const bool there = blocks % 2 == 0 || block < blocks;
     if (NORM) {
         u32 lo = bf_pair(bf_lo(x.x) * r, bf_hi(x.x) * r), hi = bf_pair(bf_lo(x.y) * r, bf_hi(x.y) * r);
         x.x = bf_pair(w.x * bf_lo(lo), w.y * bf_hi(lo)), x.y = bf_pair(w.z * bf_lo(hi), w.w * bf_hi(hi));
@@ -76,65 +66,103 @@ static __device__ __forceinline__ float4 norm_quad(const float *norm, u32 pair, 
     return norm && at < T_X * 16 ? __ldg((const float4 *)(norm + at)) : make_float4(0, 0, 0, 0);
 }
 
-// Brings an input vector to shared memory, normalised where `norm` is given. A warp takes pairs of blocks: their 24
-// entries lie in lanes 0..23. True when someone failed.
-template <int NC>
-static __device__ __forceinline__ bool load_vector(md_ctx &ctx, u32 vector, u32 tiles, u32 blocks, u32 tag, const float *norm) {
+// Where a lane keeps its raw values of a pair of blocks until they become digits: in the digits' own place.
+static __device__ __forceinline__ uint2 *raw_of(u32 pair, u32 c, u32 lane) {
+    return (uint2 *)(digits_of(2 * pair + lane / 16, lane % 16 / 8, c) + lane % 8 * 8);
+}
+static __device__ __forceinline__ float squares_of(uint4 v, float sum) {
+    sum = fmaf(bf_lo(v.x), bf_lo(v.x), sum), sum = fmaf(bf_hi(v.x), bf_hi(v.x), sum);
+    return fmaf(bf_hi(v.y), bf_hi(v.y), fmaf(bf_lo(v.y), bf_lo(v.y), sum));
+}
+// 1 / root of the mean square of column c, from the partial sums of `warps` warps.
+static __device__ __forceinline__ float norm_factor(u32 c, u32 warps) {
+    float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (u32 w = 0; w < CONSUMER_WARPS / 4; w++) {
+        if (4 * w >= warps) break;
+        float4 part = ((const float4 *)(SH_PARTS + c * CONSUMER_WARPS))[w];
+        sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
+    }
+    return reciprocal_root(fmaf((sum[0] + sum[1]) + (sum[2] + sum[3]), 1.0f / HIDDEN, NORM_EPS));
+}
+
+// Brings the input vector of a kind of stage to shared memory, normalised with the weights `norm` where KIND has a norm.
+// A warp takes pairs of blocks, an entry a lane. True when someone failed.
+template <int NC, typename KIND> static __device__ __forceinline__ bool load_vector(md_ctx &ctx, u32 tag, const float *norm) {
     const md_params *p = ctx.p;
-    const u32 columns = NC == 1 ? 1 : p->columns, side = ctx.lane / 12, e = ctx.lane % 12; // side 2: idle lanes
-    const u32 passes = (blocks + 2 * CONSUMER_WARPS - 1) / (2 * CONSUMER_WARPS), items = passes * columns;
-    const float4 first_weights = norm_quad(norm, ctx.warp, ctx.lane); // asked for before the wait
-    constexpr u32 BATCH = NC == 1 ? 3 : 2;                            // loads of a thread under way at once
+    constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
+    constexpr u32 warps = smaller(pairs, CONSUMER_WARPS), entries = KIND::tiles_in * 4;
+    const u32 first = ctx.warp * 32 + ctx.lane, step = CONSUMER_WARPS * 32; // entries
+    float4 weights = make_float4(0, 0, 0, 0);
+    if (KIND::norm) weights = norm_quad(norm, ctx.warp, ctx.lane); // asked for before the wait
+    if (NC == 1) {
+        uint4 v[passes];
+        const uint4 *at = entry_of(p, KIND::input, KIND::tiles_in, 0, 0, first);
+        if (ctx.warp < warps)
+            wait_entries<passes>(
+                ctx, v, tag, [&](u32 k) { return at + k * step; }, [&](u32 k) { return first + k * step < entries; });
+        float r = 0;
+        if (KIND::norm) {
+            MARK(1);
+            if (ctx.warp < warps) {
+                float squares = 0;
+#pragma unroll
+                for (u32 k = 0; k < passes; k++) squares = squares_of(v[k], squares);
+                squares = warp_sum(squares);
+                if (ctx.lane == 0) SH_PARTS[ctx.warp] = squares;
+            } else if (warps % 4 && ctx.lane == 0) {
+                SH_PARTS[ctx.warp] = 0;
+            }
+            if (consumers_any(ctx.failed)) return true;
+            r = norm_factor(0, warps);
+        }
+#pragma unroll
+        for (u32 k = 0; k < passes; k++) {
+            u32 pair = k * CONSUMER_WARPS + ctx.warp;
+            if (pair >= pairs) break;
+            if (KIND::norm && k) weights = norm_quad(norm, pair, ctx.lane);
+            digits_make<KIND::norm>(make_uint2(v[k].x, v[k].y), pair, 0, KIND::blocks, ctx.lane, r, weights);
+        }
+        return consumers_any(ctx.failed);
+    }
+    const u32 items = passes * p->columns; // a column's passes follow each other
+    constexpr u32 batch = 4;
     float squares = 0;
 #pragma unroll 1
-    for (u32 i0 = 0; i0 < items; i0 += BATCH) {
-        uint4 v[BATCH];
+    for (u32 i0 = 0; i0 < items; i0 += batch) {
+        uint4 v[batch];
+        wait_entries<batch>(
+            ctx, v, tag,
+            [&](u32 k) {
+                return entry_of(p, KIND::input, KIND::tiles_in, (i0 + k) / passes, 0, first + (i0 + k) % passes * step);
+            },
+            [&](u32 k) { return i0 + k < items && first + (i0 + k) % passes * step < entries; });
 #pragma unroll
-        for (u32 k = 0; k < BATCH; k++) {
-            u32 i = i0 + k, c = NC == 1 ? 0 : i / passes, pass = i - c * passes;
-            u32 tile = ((pass * CONSUMER_WARPS + ctx.warp) * 2 + side) * 4 + e / 3;
-            v[k] = make_uint4(0, 0, 0, tag);
-            if (i < items && side < 2 && tile < tiles) v[k] = load_entry(entry_of(p, vector, tiles, c, tile, e % 3));
-        }
-#pragma unroll
-        for (u32 k = 0; k < BATCH; k++) {
-            u32 i = i0 + k, c = NC == 1 ? 0 : i / passes, pass = i - c * passes;
-            u32 pair = pass * CONSUMER_WARPS + ctx.warp, block = pair * 2 + side, tile = block * 4 + e / 3;
-            if (i >= items) continue; // the same for the whole warp
-            if (2 * pair < blocks) {
-                uint4 got = wait_entry_from(ctx, entry_of(p, vector, tiles, c, tile, e % 3), tag, v[k]);
-                if (side < 2 && block < blocks) raw_store(got, block, c, e);
-                if (norm) {
-                    squares = fmaf(bf_lo(got.x), bf_lo(got.x), squares), squares = fmaf(bf_hi(got.x), bf_hi(got.x), squares);
-                    squares = fmaf(bf_lo(got.y), bf_lo(got.y), squares), squares = fmaf(bf_hi(got.y), bf_hi(got.y), squares);
-                    squares = fmaf(bf_lo(got.z), bf_lo(got.z), squares), squares = fmaf(bf_hi(got.z), bf_hi(got.z), squares);
-                } else {
-                    __syncwarp();
-                    digits_make<false>(pair, c, blocks, ctx.lane, 0, first_weights);
-                }
-            }
-            if (norm && pass + 1 == passes) {
-                squares = warp_sum(squares);
-                if (ctx.lane == 0) SH_PARTS[c * CONSUMER_WARPS + ctx.warp] = squares;
-                squares = 0;
-            }
+        for (u32 k = 0; k < batch; k++) {
+            u32 i = i0 + k, c = i / passes, pass = i % passes, pair = pass * CONSUMER_WARPS + ctx.warp;
+            if (i >= items) break; // the same for the whole warp
+            if (!KIND::norm && pair < pairs)
+                digits_make<false>(make_uint2(v[k].x, v[k].y), pair, c, KIND::blocks, ctx.lane, 0, weights);
+            if (!KIND::norm) continue;
+            if (2 * pair + ctx.lane / 16 < KIND::blocks) *raw_of(pair, c, ctx.lane) = make_uint2(v[k].x, v[k].y);
+            squares = squares_of(v[k], squares);
+            if (pass + 1 < passes) continue;
+            squares = warp_sum(squares);
+            if (ctx.lane == 0) SH_PARTS[c * CONSUMER_WARPS + ctx.warp] = squares;
+            squares = 0;
         }
     }
-    if (!norm) return consumers_any(ctx.failed);
-    MARK(1);
+    if (!KIND::norm) return consumers_any(ctx.failed);
     if (consumers_any(ctx.failed)) return true;
 #pragma unroll 1
     for (u32 i = 0; i < items; i++) {
-        u32 c = NC == 1 ? 0 : i / passes, pass = i - c * passes, pair = pass * CONSUMER_WARPS + ctx.warp;
-        if (2 * pair >= blocks) continue;
-        float sum = 0;
-#pragma unroll
-        for (u32 w = 0; w < CONSUMER_WARPS / 4; w++) {
-            float4 part = ((const float4 *)(SH_PARTS + c * CONSUMER_WARPS))[w];
-            sum += (part.x + part.y) + (part.z + part.w);
-        }
-        float r = reciprocal_root(fmaf(sum, 1.0f / HIDDEN, NORM_EPS));
-        digits_make<true>(pair, c, blocks, ctx.lane, r, pass ? norm_quad(norm, pair, ctx.lane) : first_weights);
+        u32 c = i / passes, pair = i % passes * CONSUMER_WARPS + ctx.warp;
+        if (pair >= pairs) continue;
+        uint2 raw = make_uint2(0, 0);
+        if (2 * pair + ctx.lane / 16 < KIND::blocks) raw = *raw_of(pair, c, ctx.lane);
+        __syncwarp(); // digits come where others' raw values lie
+        if (passes > 1) weights = norm_quad(norm, pair, ctx.lane);
+        digits_make<true>(raw, pair, c, KIND::blocks, ctx.lane, norm_factor(c, warps), weights);
     }
     consumers_sync();
     return false;

@@ -127,31 +127,32 @@ template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&su
     }
 }
 
-// A warp's share of one tile: blocks [first, first + count), from `unit` of the stream on, to the lane's outputs. With one
-// column only the lanes of column 0 (t = 0) have any.
-template <u32 CELL, u32 WIDE, u32 SETS, int NC>
+// A warp's share of one tile: blocks [first, first + count), count at most MOST, from `unit` of the stream on, to the
+// lane's outputs. With one column only the lanes of column 0 (t = 0) have any.
+template <u32 CELL, u32 WIDE, u32 SETS, int NC, u32 MOST, bool EVEN>
 static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], const md_stream &s, u32 unit, u32 first, u32 count,
                                                     u32 lane, u32 columns) {
-    u32 at = stream_wrap(unit);
+    constexpr u32 size = block_units(CELL, WIDE, SETS);
     if (CELL > CELL_Q8) {
         float sum[4] = {0, 0, 0, 0};
 #pragma unroll 1
-        for (u32 i = 0; i < count; i++) {
-            block_wide<CELL>(sum, stream_at(s, at), first + i, lane, columns);
-            at = stream_next(at, block_units(CELL, WIDE, SETS));
-        }
+        for (u32 i = 0; i < count; i++) block_wide<CELL>(sum, stream_at(s, unit + i * size), first + i, lane, columns);
 #pragma unroll
         for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sum[NC == 1 ? 2 * i : i];
         return;
     }
     md_sums<NC> sums = {};
     constexpr u32 unroll = NC == 1 ? UNROLL : 1;
-#pragma unroll unroll
-    for (u32 i = 0; i < count; i++) {
-        md_acts<NC> x;
-        acts_load<NC>(x, first + i, lane, columns);
-        block_codes<CELL, WIDE, SETS ? SETS : 1, NC>(sums, stream_at(s, at), x, lane);
-        at = stream_next(at, block_units(CELL, WIDE, SETS));
+#pragma unroll 1
+    for (u32 i0 = 0; i0 < MOST; i0 += unroll) {
+#pragma unroll
+        for (u32 k = 0; k < unroll; k++) {
+            const u32 i = i0 + k;
+            if (i >= MOST || (!EVEN && i >= count)) break;
+            md_acts<NC> x;
+            acts_load<NC>(x, first + i, lane, columns);
+            block_codes<CELL, WIDE, SETS ? SETS : 1, NC>(sums, stream_at(s, unit + i * size), x, lane);
+        }
     }
 #pragma unroll
     for (u32 i = 0; i < OUTPUTS(NC); i++) {
@@ -173,37 +174,58 @@ static __constant__ u8 FORMAT_UNITS[] = {
 #undef FORMAT_SIZE
 };
 
-// What a kind of matrix stage looks like. `split` warps share a tile.
-struct md_kind {
-    u32 blocks, split, split_log2;
-    u32 input, tiles_in;
-    u32 norm, norm_stride; // where in aux the norm's weights of layer 0 lie, and how far a layer's are apart; ~0: no norm
+// The kinds of matrix stages. `split` warps share a tile; an item of gate_up is two tiles, of gate and of up.
+template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_kind {
+    static constexpr u32 blocks = BLOCKS, split = SPLIT, input = INPUT, tiles_in = TILES_IN;
+    static constexpr bool norm = NORM;
+    static constexpr u32 lanes = CONSUMER_WARPS / SPLIT;           // tiles under way at once
+    static constexpr u32 most = (BLOCKS + SPLIT - 1) / SPLIT;      // blocks of a tile that one warp takes
+    static constexpr bool even = BLOCKS % SPLIT == 0;
 };
+struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true> {};
+struct md_out : md_kind<NB_ATTN, SPLIT_OUT, VECTOR_ATTN, T_ATTN, false> {};
+struct md_gate_up : md_kind<NB_X, SPLIT_GATE_UP, VECTOR_XA, T_X, true> {};
+struct md_down : md_kind<NB_F, SPLIT_DOWN, VECTOR_ACT, T_F, false> {};
+struct md_head : md_kind<NB_X, SPLIT_HEAD, VECTOR_XB, T_X, true> {};
+template <typename A, typename B> constexpr bool is_kind = false;
+template <typename A> constexpr bool is_kind<A, A> = true;
 
-// The partial sums of `tiles` consecutive tiles of this CTA's run, the first at unit `unit`, to SH_RED. `format_of(i)` is
-// the format of the i-th. Returns the unit after the last.
-template <int NC, typename FormatOf>
-static __device__ __forceinline__ u32 tiles_product(md_ctx &ctx, md_stream &s, const md_kind &kind, u32 first, u32 count,
-                                                    u32 unit, u32 tiles, u32 columns, FormatOf format_of) {
-    const u32 lanes = CONSUMER_WARPS >> kind.split_log2, slot = ctx.warp >> kind.split_log2, k = ctx.warp & (kind.split - 1);
+// A CTA's tiles of a stage in the stream: their formats, and where each begins. Of qkv the format changes at edge[0] and
+// edge[1], of gate_up with every tile, of the others never.
+struct md_tiles {
+    u32 start, format[3], size[3]; // units
+    u32 edge[2];
+};
+template <typename KIND> static __device__ __forceinline__ u32 tile_unit(const md_tiles &tiles, u32 i) {
+    if (is_kind<KIND, md_gate_up>) return tiles.start + (i >> 1) * (tiles.size[0] + tiles.size[1]) + (i & 1) * tiles.size[0];
+    if (!is_kind<KIND, md_qkv>) return tiles.start + i * tiles.size[0];
+    u32 a = min(i, tiles.edge[0]), b = min(i, tiles.edge[1]) - a;
+    return tiles.start + a * tiles.size[0] + b * tiles.size[1] + (i - a - b) * tiles.size[2];
+}
+template <typename KIND> static __device__ __forceinline__ u32 tile_format(const md_tiles &tiles, u32 i) {
+    if (is_kind<KIND, md_gate_up>) return tiles.format[i & 1];
+    if (!is_kind<KIND, md_qkv>) return tiles.format[0];
+    return tiles.format[i < tiles.edge[0] ? 0 : i < tiles.edge[1] ? 1 : 2];
+}
+
+// The partial sums of tiles [begin, end) of this CTA's run to SH_RED.
+template <int NC, typename KIND>
+static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, u32 begin, u32 end, u32 columns) {
+    const u32 slot = ctx.warp / KIND::split, k = ctx.warp % KIND::split;
+    const u32 first = k * KIND::blocks / KIND::split, count = (k + 1) * KIND::blocks / KIND::split - first;
 #pragma unroll 1
-    for (u32 i = 0; i < tiles; i++) {
-        u32 format = format_of(i), block = FORMAT_UNITS[format], begin = unit;
-        unit += kind.blocks * block;
-        if ((i & (lanes - 1)) != slot) continue;
-        u32 at = begin + first * block;
+    for (u32 i = begin + slot; i < end; i += KIND::lanes) {
+        const u32 format = tile_format<KIND>(tiles, i), block = FORMAT_UNITS[format], at = tile_unit<KIND>(tiles, i) + first * block;
         float out[OUTPUTS(NC)];
         stream_release(s, at, ctx.lane, ctx.p->deadline_us);
         stream_need(s, at + count * block - 1, ctx.p->deadline_us);
         switch (format) {
-#define FORMAT_CASE(id, cell, wide, sets)                                                                              \
-    case id: tile_product<cell, wide, sets, NC>(out, s, at, first, count, ctx.lane, columns); break;
+#define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND::most, KIND::even>(out, s, at, first, count, ctx.lane, columns); break;
             FORMATS(FORMAT_CASE)
 #undef FORMAT_CASE
         }
-        stream_release(s, at + count * block, ctx.lane, ctx.p->deadline_us);
         u32 g = ctx.lane >> 2, c = (ctx.lane & 3) * 2;
-        float *red = SH_RED + ((i << kind.split_log2) + k) * 16 * NC;
+        float *red = SH_RED + ((i - begin) * KIND::split + k) * 16 * NC;
         if (NC == 1) {
             if (c == 0) red[g] = out[0], red[g + 8] = out[1];
         } else if (c < NC) {
@@ -211,19 +233,25 @@ static __device__ __forceinline__ u32 tiles_product(md_ctx &ctx, md_stream &s, c
             *(float2 *)(red + (g + 8) * NC + c) = make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]);
         }
     }
-    stream_release(s, unit, ctx.lane, ctx.p->deadline_us);
-    return unit;
+    stream_release(s, tile_unit<KIND>(tiles, end), ctx.lane, ctx.p->deadline_us);
 }
 
 // The sum of a row over warps [first, last) of those that share a tile, in their order.
-template <int NC> static __device__ __forceinline__ float part_sum(u32 split, u32 tile, u32 row, u32 column, u32 first, u32 last) {
-    const float *red = SH_RED + (tile * split * 16 + row) * NC + column;
+template <int NC, u32 SPLIT>
+static __device__ __forceinline__ float part_sum(u32 tile, u32 row, u32 column, u32 first, u32 count) {
+    const float *red = SH_RED + ((tile * SPLIT + first) * 16 + row) * NC + column;
     float sum = 0;
-#pragma unroll 8
-    for (u32 k = first; k < last; k++) sum += red[k * 16 * NC];
+#pragma unroll
+    for (u32 k = 0; k < count; k++) sum += red[k * 16 * NC];
     return sum;
 }
 // The sum of a row over all of them: of the first half, plus of the second.
-template <int NC> static __device__ __forceinline__ float row_sum(u32 split, u32 tile, u32 row, u32 column) {
-    return part_sum<NC>(split, tile, row, column, 0, split / 2) + part_sum<NC>(split, tile, row, column, split / 2, split);
+template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(u32 tile, u32 row, u32 column) {
+    return part_sum<NC, SPLIT>(tile, row, column, 0, SPLIT / 2) + part_sum<NC, SPLIT>(tile, row, column, SPLIT / 2, SPLIT - SPLIT / 2);
+}
+// The same shared by the two halves of a warp (SPLIT over 1: even).
+template <u32 SPLIT> static __device__ __forceinline__ float row_sum_halves(u32 tile, u32 row, u32 half) {
+    if (SPLIT == 1) return row_sum<1, SPLIT>(tile, row, 0);
+    float sum = part_sum<1, SPLIT>(tile, row, 0, half * (SPLIT / 2), SPLIT / 2);
+    return sum + __shfl_xor_sync(~0u, sum, 16);
 }

@@ -31,12 +31,14 @@ static __device__ __forceinline__ bool merge_few(md_ctx &ctx, u32 c, u32 head, u
 static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials, u32 tag) {
     const md_params *p = ctx.p;
     float *weights = SH_WEIGHTS, *sums = SH_SUMS, *parts = SH_REDUCE;
+    bool worked = false;
 #pragma unroll 1
     for (u32 item = ctx.cta; item < p->columns * Q_HEADS; item += p->groups) {
         u32 c = item / Q_HEADS, head = item % Q_HEADS;
         u32 blocks = (p->col[c].position + ctx.step) / ATTN_ROWS + 1;
         if (blocks == 1) continue; // done by the attention itself
-        if (item != ctx.cta) consumers_sync(); // the last item's sums may still be read
+        consumers_sync(); // the work area is free: of the last stage, or the last item
+        worked = true;
         if (blocks <= MERGE_FEW) {
             if (merge_few(ctx, c, head, blocks, tag_partials, tag)) return true;
             continue;
@@ -84,5 +86,6 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
             put_tile(ctx, entry_of(p, VECTOR_ATTN, T_ATTN, c, (head * HEAD_DIM + d) / 16, 0), bf_bits(o * reciprocal(l)), d < HEAD_DIM, tag);
         }
     }
+    if (worked) consumers_sync();
     return false;
 }

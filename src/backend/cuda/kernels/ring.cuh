@@ -58,13 +58,8 @@ static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u3
         if (lane < RELEASE_LANES) mbar_arrive(&SH_EMPTY[s.released % RING_SEGMENTS]);
     }
 }
-static __device__ __forceinline__ u32 stream_wrap(u32 unit) { return unit % RING_UNITS; }
-static __device__ __forceinline__ u32 stream_next(u32 wrapped, u32 units) {
-    u32 at = wrapped + units;
-    return at >= RING_UNITS ? at - RING_UNITS : at;
-}
 // A block's bytes; they follow each other even where the block crosses the ring's end (RING_OVERFLOW).
-static __device__ __forceinline__ const u8 *stream_at(const md_stream &, u32 wrapped) { return SH_RING + wrapped * UNIT; }
+static __device__ __forceinline__ const u8 *stream_at(const md_stream &, u32 unit) { return SH_RING + unit % RING_UNITS * UNIT; }
 static __device__ __forceinline__ u32 stream_token_end(u32 unit) {
     return (unit + SEGMENT_UNITS - 1) / SEGMENT_UNITS * SEGMENT_UNITS;
 }
@@ -109,7 +104,5 @@ drain: // shared memory must not be left while copies into it are under way
 #else
 static __device__ __forceinline__ void stream_need(md_stream &, u32, u32) {}
 static __device__ __forceinline__ void stream_release(md_stream &, u32, u32, u32) {}
-static __device__ __forceinline__ u32 stream_wrap(u32 unit) { return unit; }
-static __device__ __forceinline__ u32 stream_next(u32 unit, u32 units) { return unit + units; }
 static __device__ __forceinline__ const u8 *stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }
 #endif
