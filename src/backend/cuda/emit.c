@@ -167,6 +167,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "SPLIT_DOWN", shape->split_down, NULL);
     define_tuned(out, options, "SPLIT_HEAD", shape->split_head, NULL);
     define_tuned(out, options, "POLL_NS", 0, "pause between two looks at an entry");
+    define_tuned(out, options, "POLL_STRIDE", 1, "one lane in so many looks until its entry is there, then all do");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring, "bulk copies into shared memory");
     define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes), "of one bulk copy; a power of two");

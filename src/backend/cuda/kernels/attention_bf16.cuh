@@ -170,13 +170,14 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     rows_ask(ctx, kv, item, item.own ? item.n - 1 : item.n, keys);
     parts_load(ctx, item, tag_qkv, item.own);
     MARK(2);
-    if (consumers_any(ctx.failed)) return true;
+    failure_note(ctx);
+    consumers_sync();
     if (item.own && ctx.warp * 8 + (ctx.lane >> 2) == item.n - 1) keys_load(keys, (const u16 *)SH_OWN_KEY, ctx.lane & 3, true);
     __syncwarp();
     tile_scores(ctx, item, keys);
-    if (item.own) own_append(ctx, kv, item);
     copies_wait();
     consumers_sync();
+    if (failure_seen(ctx)) return true;
     MARK(3);
     probabilities(ctx);
     consumers_sync();
@@ -197,6 +198,7 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
             if (tile == 0 && HEAD_DIM + 2 + t < 3 * PARTIAL_ENTRIES) out[HEAD_DIM + 2 + t] = 0; // what fills the last entry
         }
     }
+    if (item.own) own_append(ctx, kv, item);
     if (only) return false;
     consumers_sync();
     item_put(ctx, item, tag);

@@ -28,7 +28,15 @@ struct md_ctx { // what every thread carries
 
 #define TAG(ctx, s) ((ctx).tag0 + (u32)(s) + 1u)
 
-#define REPORT_WAIT_ENTRY 1
+// Leaving is decided by all threads of a CTA alike: who failed notes the stage before one of its barriers, and behind that
+// barrier everyone sees it. (Someone ahead may have noted a later stage meanwhile: that is for the end of that stage.)
+static __device__ __forceinline__ void failure_note(const md_ctx &ctx) {
+    if (ctx.failed) *SH_FAILED = TAG(ctx, ctx.stage);
+}
+static __device__ __forceinline__ bool failure_seen(const md_ctx &ctx) {
+    u32 stage = *SH_FAILED;
+    return stage && stage <= TAG(ctx, ctx.stage);
+}
 
 // Called now and then while something is not there; `start` is 0 at first. The first whose deadline passes writes the
 // report; everyone who waits sees the abort word. Returns when the wait began, ~0: leave. Kept out of line, so that the
@@ -63,15 +71,15 @@ static __device__ __forceinline__ uint4 wait_entry(md_ctx &ctx, const uint4 *at,
     return wait_entry_from(ctx, at, tag, load_entry(at));
 }
 
-// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros: all asked for at once, then again what had not
-// come. For whole warps.
+// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros. For whole warps. Every POLL_STRIDE-th lane looks
+// until its entries have come, then all do: a tile's entries come together, and looking for all of them all the time
+// would fill the L2 cache's ports.
 template <u32 N, typename At, typename Valid>
 static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at, Valid valid) {
+    bool ask[N];
 #pragma unroll
-    for (u32 k = 0; k < N; k++) {
-        v[k] = make_uint4(0, 0, 0, tag);
-        if (valid(k)) v[k] = load_entry(at(k));
-    }
+    for (u32 k = 0; k < N; k++) v[k] = make_uint4(0, 0, 0, tag), ask[k] = valid(k) && ctx.lane % POLL_STRIDE == 0;
+    bool all = POLL_STRIDE == 1;
     u64 start = 0;
 #pragma unroll 1
     for (u32 tries = 1;; tries++) {
@@ -79,8 +87,20 @@ static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], 
         u32 seen = tag;
 #pragma unroll
         for (u32 k = 0; k < N; k++)
-            if (v[k].w != tag) there = false, seen = v[k].w;
-        if (__all_sync(~0u, there)) return;
+            if (ask[k]) v[k] = load_entry(at(k));
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            ask[k] = v[k].w != tag;
+            if (ask[k]) there = false, seen = v[k].w;
+        }
+        if (__all_sync(~0u, there)) {
+            if (all) return;
+            all = true;
+#pragma unroll
+            for (u32 k = 0; k < N; k++) ask[k] = valid(k) && ctx.lane % POLL_STRIDE;
+            continue;
+        }
+        if (POLL_NS) __nanosleep(POLL_NS);
         if ((tries & 255u) == 0) {
             if (!there) start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, seen, start);
             if (__any_sync(~0u, start == ~0ull)) {
@@ -88,9 +108,6 @@ static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], 
                 return;
             }
         }
-#pragma unroll
-        for (u32 k = 0; k < N; k++)
-            if (v[k].w != tag) v[k] = load_entry(at(k));
     }
 }
 

@@ -87,8 +87,8 @@ static __device__ __forceinline__ float norm_factor(u32 c, u32 warps) {
 }
 
 // Brings the input vector of a kind of stage to shared memory, normalised with the weights `norm` where KIND has a norm.
-// A warp takes pairs of blocks, an entry a lane. True when someone failed.
-template <int NC, typename KIND> static __device__ __forceinline__ bool load_vector(md_ctx &ctx, u32 tag, const float *norm) {
+// A warp takes pairs of blocks, an entry a lane.
+template <int NC, typename KIND> static __device__ __forceinline__ void load_vector(md_ctx &ctx, u32 tag, const float *norm) {
     const md_params *p = ctx.p;
     constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
     constexpr u32 warps = smaller(pairs, CONSUMER_WARPS), entries = KIND::tiles_in * 4;
@@ -113,7 +113,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ bool load_vec
             } else if (warps % 4 && ctx.lane == 0) {
                 SH_PARTS[ctx.warp] = 0;
             }
-            if (consumers_any(ctx.failed)) return true;
+            consumers_sync();
             r = norm_factor(0, warps);
         }
 #pragma unroll
@@ -123,7 +123,8 @@ template <int NC, typename KIND> static __device__ __forceinline__ bool load_vec
             if (KIND::norm && k) weights = norm_quad(norm, pair, ctx.lane);
             digits_make<KIND::norm>(make_uint2(v[k].x, v[k].y), pair, 0, KIND::blocks, ctx.lane, r, weights);
         }
-        return consumers_any(ctx.failed);
+        consumers_sync();
+        return;
     }
     const u32 items = passes * p->columns; // a column's passes follow each other
     constexpr u32 batch = 4;
@@ -152,8 +153,8 @@ template <int NC, typename KIND> static __device__ __forceinline__ bool load_vec
             squares = 0;
         }
     }
-    if (!KIND::norm) return consumers_any(ctx.failed);
-    if (consumers_any(ctx.failed)) return true;
+    consumers_sync();
+    if (!KIND::norm) return;
 #pragma unroll 1
     for (u32 i = 0; i < items; i++) {
         u32 c = i / passes, pair = i % passes * CONSUMER_WARPS + ctx.warp;
@@ -165,5 +166,4 @@ template <int NC, typename KIND> static __device__ __forceinline__ bool load_vec
         digits_make<true>(raw, pair, c, KIND::blocks, ctx.lane, norm_factor(c, warps), weights);
     }
     consumers_sync();
-    return false;
 }

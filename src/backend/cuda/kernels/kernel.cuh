@@ -55,6 +55,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
     if (NC == 1)
         for (u32 i = ctx.tid; i < LAYERS * 3; i += CONSUMERS) ((uint4 *)SH_CACHES)[i] = __ldg((const uint4 *)p.col[0].kv + i);
     if (ctx.tid < (NC == 1 ? 1 : p.columns)) SH_TOKENS[ctx.tid] = p.col[ctx.tid].token;
+    if (ctx.tid == 0) *SH_FAILED = 0;
     stream.position = 0;
     for (ctx.step = 0; ctx.step < p.tokens; ctx.step++) {
         ctx.tag0 = p.epoch + ctx.step * STAGES;

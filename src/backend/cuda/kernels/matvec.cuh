@@ -167,12 +167,14 @@ static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], c
     }
 }
 
-// Units of one block of each format.
-static __constant__ u8 FORMAT_UNITS[] = {
-#define FORMAT_SIZE(id, cell, wide, sets) (u8)block_units(cell, wide, sets),
+// Units of one block of a format.
+static __device__ __forceinline__ u32 format_units(u32 format) {
+    u32 units = 0;
+#define FORMAT_SIZE(id, cell, wide, sets) units = format == (id) ? block_units(cell, wide, sets) : units;
     FORMATS(FORMAT_SIZE)
 #undef FORMAT_SIZE
-};
+    return units;
+}
 
 // The kinds of matrix stages. `split` warps share a tile; an item of gate_up is two tiles, of gate and of up.
 template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_kind {
@@ -190,22 +192,24 @@ struct md_head : md_kind<NB_X, SPLIT_HEAD, VECTOR_XB, T_X, true> {};
 template <typename A, typename B> constexpr bool is_kind = false;
 template <typename A> constexpr bool is_kind<A, A> = true;
 
-// A CTA's tiles of a stage in the stream: their formats, and where each begins. Of qkv the format changes at edge[0] and
-// edge[1], of gate_up with every tile, of the others never.
+// A CTA's tiles of a stage in the stream: their formats, and where each begins. Of qkv the format changes at tiles `k` and
+// `v` of the run, of gate_up with every tile, of the others never.
 struct md_tiles {
-    u32 start, format[3], size[3]; // units
-    u32 edge[2];
+    u32 start, format0, format1, format2; // units; of q, k, v; of gate, up; of the only matrix
+    u32 k, v;
 };
 template <typename KIND> static __device__ __forceinline__ u32 tile_unit(const md_tiles &tiles, u32 i) {
-    if (is_kind<KIND, md_gate_up>) return tiles.start + (i >> 1) * (tiles.size[0] + tiles.size[1]) + (i & 1) * tiles.size[0];
-    if (!is_kind<KIND, md_qkv>) return tiles.start + i * tiles.size[0];
-    u32 a = min(i, tiles.edge[0]), b = min(i, tiles.edge[1]) - a;
-    return tiles.start + a * tiles.size[0] + b * tiles.size[1] + (i - a - b) * tiles.size[2];
+    const u32 size0 = KIND::blocks * format_units(tiles.format0);
+    if (is_kind<KIND, md_gate_up>)
+        return tiles.start + (i >> 1) * (size0 + KIND::blocks * format_units(tiles.format1)) + (i & 1) * size0;
+    if (!is_kind<KIND, md_qkv>) return tiles.start + i * size0;
+    u32 a = min(i, tiles.k), b = min(i, tiles.v) - a;
+    return tiles.start + a * size0 + KIND::blocks * (b * format_units(tiles.format1) + (i - a - b) * format_units(tiles.format2));
 }
 template <typename KIND> static __device__ __forceinline__ u32 tile_format(const md_tiles &tiles, u32 i) {
-    if (is_kind<KIND, md_gate_up>) return tiles.format[i & 1];
-    if (!is_kind<KIND, md_qkv>) return tiles.format[0];
-    return tiles.format[i < tiles.edge[0] ? 0 : i < tiles.edge[1] ? 1 : 2];
+    if (is_kind<KIND, md_gate_up>) return i & 1 ? tiles.format1 : tiles.format0;
+    if (!is_kind<KIND, md_qkv>) return tiles.format0;
+    return i < tiles.k ? tiles.format0 : i < tiles.v ? tiles.format1 : tiles.format2;
 }
 
 // The partial sums of tiles [begin, end) of this CTA's run to SH_RED.
@@ -215,7 +219,7 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
     const u32 first = k * KIND::blocks / KIND::split, count = (k + 1) * KIND::blocks / KIND::split - first;
 #pragma unroll 1
     for (u32 i = begin + slot; i < end; i += KIND::lanes) {
-        const u32 format = tile_format<KIND>(tiles, i), block = FORMAT_UNITS[format], at = tile_unit<KIND>(tiles, i) + first * block;
+        const u32 format = tile_format<KIND>(tiles, i), block = format_units(format), at = tile_unit<KIND>(tiles, i) + first * block;
         float out[OUTPUTS(NC)];
         stream_release(s, at, ctx.lane, ctx.p->deadline_us);
         stream_need(s, at + count * block - 1, ctx.p->deadline_us);

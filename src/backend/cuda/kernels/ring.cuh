@@ -34,13 +34,19 @@ static __device__ __forceinline__ void mbar_arrive(u64 *bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
 }
 
-// Waits until segments [0, want) have landed. Bounded: nothing but a lost copy can make it wait for long.
+// The slow path of a wait for a segment: true when it did not land in time. Nothing but a lost copy can make it last.
+static __device__ __noinline__ bool stream_late(u32 slot, u32 parity, u32 deadline_us) {
+    u64 start = now_ns();
+    while (!mbar_test(&SH_FULL[slot], parity))
+        if (now_ns() - start > deadline_us * 1000ull) return true;
+    return false;
+}
+// Waits until segments [0, want) have landed.
 static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 deadline_us) {
+#pragma unroll 1
     for (; s.have < want; s.have++) {
         u32 slot = s.have % RING_SEGMENTS, parity = s.have / RING_SEGMENTS & 1;
-        if (mbar_test(&SH_FULL[slot], parity)) continue;
-        u64 start = now_ns();
-        while (!s.failed && !mbar_test(&SH_FULL[slot], parity)) s.failed = now_ns() - start > deadline_us * 1000ull;
+        if (!mbar_test(&SH_FULL[slot], parity) && !s.failed) s.failed = stream_late(slot, parity, deadline_us);
     }
 }
 // Lands everything up to and including unit `last`.
@@ -52,11 +58,11 @@ static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 d
 static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u32 lane, u32 deadline_us) {
     u32 end = next / SEGMENT_UNITS;
     if (s.released >= end) return;
+    stream_land(s, end, deadline_us);
     __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
-    for (; s.released < end; s.released++) {
-        stream_land(s, s.released + 1, deadline_us);
+#pragma unroll 1
+    for (; s.released < end; s.released++)
         if (lane < RELEASE_LANES) mbar_arrive(&SH_EMPTY[s.released % RING_SEGMENTS]);
-    }
 }
 // A block's bytes; they follow each other even where the block crosses the ring's end (RING_OVERFLOW).
 static __device__ __forceinline__ const u8 *stream_at(const md_stream &, u32 unit) { return SH_RING + unit % RING_UNITS * UNIT; }

@@ -81,21 +81,18 @@ static __device__ __forceinline__ float swiglu(float g, float u) {
     return bf(bf(g * sig) * u);
 }
 
-// A CTA's tiles of a stage; `first` and `count` are in items.
+// A CTA's tiles of a stage, the first of them tile `first` of the stage.
 template <typename KIND>
-static __device__ __forceinline__ md_tiles tiles_of(u32 start, u32 layer, u32 first, u32 count) {
-    md_tiles tiles;
+static __device__ __forceinline__ md_tiles tiles_of(u32 start, u32 layer, u32 first) {
     const u8 *format = LAYER_FORMAT + layer * MATS;
-    tiles.start = start;
-    if (is_kind<KIND, md_head>)
-        tiles.format[0] = HEAD_FORMAT;
-    else
-        tiles.format[0] = format[is_kind<KIND, md_qkv> ? MAT_Q : is_kind<KIND, md_out> ? MAT_OUT : is_kind<KIND, md_gate_up> ? MAT_GATE : MAT_DOWN];
-    tiles.format[1] = is_kind<KIND, md_qkv> ? format[MAT_K] : is_kind<KIND, md_gate_up> ? format[MAT_UP] : 0;
-    tiles.format[2] = is_kind<KIND, md_qkv> ? format[MAT_V] : 0;
-#pragma unroll
-    for (u32 i = 0; i < 3; i++) tiles.size[i] = KIND::blocks * FORMAT_UNITS[tiles.format[i]];
-    tiles.edge[0] = first < T_Q ? T_Q - first : 0, tiles.edge[1] = first < T_Q + T_K ? T_Q + T_K - first : 0;
+    md_tiles tiles = {start, HEAD_FORMAT, 0, 0, 0, 0};
+    if (is_kind<KIND, md_qkv>) {
+        tiles.format0 = format[MAT_Q], tiles.format1 = format[MAT_K], tiles.format2 = format[MAT_V];
+        tiles.k = first < T_Q ? T_Q - first : 0, tiles.v = first < T_Q + T_K ? T_Q + T_K - first : 0;
+    }
+    if (is_kind<KIND, md_gate_up>) tiles.format0 = format[MAT_GATE], tiles.format1 = format[MAT_UP];
+    if (is_kind<KIND, md_out>) tiles.format0 = format[MAT_OUT];
+    if (is_kind<KIND, md_down>) tiles.format0 = format[MAT_DOWN];
     return tiles;
 }
 
@@ -141,7 +138,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     constexpr u32 fit = RED_FLOATS / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
     const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
-    const md_tiles tiles = tiles_of<KIND>(stream.position, layer, first, count);
+    const md_tiles tiles = tiles_of<KIND>(stream.position, layer, first);
     const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
     const u32 old_vector = out ? VECTOR_XB : VECTOR_XA;
     // Output tiles: half a warp each; with one column a warp each, whose halves share the sums.
@@ -154,7 +151,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
                         : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
-    if (load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at))) return true;
+    load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
     MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
@@ -166,14 +163,16 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             ctx.failed = true;
         }
         MARK(4);
-        if (consumers_any(ctx.failed)) return true;
+        failure_note(ctx);
+        consumers_sync();
+        const bool failed = failure_seen(ctx);
         MARK(5);
         const u32 outputs = (n >> pair) * columns;
 #pragma unroll 1
         for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
             u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
             u32 tile = first + (done >> pair) + t;
-            bool valid = q < outputs && (NC > 1 || half == 0);
+            bool valid = q < outputs && (NC > 1 || half == 0) && !failed;
             if (q >= outputs) t = c = 0;
             float y, up = 0;
             if (NC > 1) {
@@ -189,6 +188,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                 old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
+        if (failed) return true;
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
     stream.position = tile_unit<KIND>(tiles, all);
