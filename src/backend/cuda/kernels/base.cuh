@@ -143,6 +143,11 @@ static __device__ __forceinline__ bool consumers_any(bool failed) {
 
 static __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
+// Shared memory by address: what a stage prepares before a wait is an address in a register; `pin` keeps the compiler from
+// computing it again behind the wait.
+template <typename T> static __device__ __forceinline__ T &at_shared(u32 address) { return *(T *)__cvta_shared_to_generic(address); }
+static __device__ __forceinline__ void pin(u32 &x) { asm volatile("" : "+r"(x)); }
+
 // 16 bytes from global to shared memory without a register between; wait, then a barrier before others read.
 static __device__ __forceinline__ void copy16_async(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");

@@ -97,6 +97,7 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     md_stream stream;
     stream.have = stream.released = 0, stream.failed = false;
 #if HAS_RING
+    stream.ring = shared_address(SH_RING);
     if (threadIdx.x == 0) {
         for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(&SH_FULL[i], 1), mbar_init(&SH_EMPTY[i], CONSUMER_WARPS * RELEASE_LANES);
         *SH_STOP = 0;

@@ -14,41 +14,64 @@
 #define B_TILES(NC) ((NC) == 1 ? 1 : DIGITS)  // B operands of a product
 #define OUTPUTS(NC) ((NC) == 1 ? 2 : 4)       // of a lane: rows g and g + 8 {by columns 2 t, 2 t + 1}
 
-// A lane's activations of one block: B operands of its two products for each digit, the scales and the sums of the
-// groups of its columns of D.
+// Addresses of a lane's share of a stage's input, from the warp's first block on, and of its place in SH_RED. They do not
+// depend on the input: made before the wait for it.
+template <int NC> struct md_lane {
+    u32 digits;                   // of the lane's column (or digit) of B, 16 bytes
+    u32 group[NC == 1 ? 1 : 2];   // of its columns of D
+    u32 red;
+    u32 first, count;             // blocks of the warp
+};
+template <int NC, typename KIND> static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, u32 columns) {
+    const u32 g = ctx.lane >> 2, t = ctx.lane & 3, k = ctx.warp % KIND::split;
+    md_lane<NC> x;
+    x.first = k * KIND::blocks / KIND::split;
+    x.count = KIND::even ? KIND::most : (k + 1) * KIND::blocks / KIND::split - x.first;
+    // Columns of B that hold nothing repeat others: their results are not used.
+    if (NC == 1)
+        x.digits = shared_address(digits_of(x.first, min(g, DIGITS - 1u), 0) + 16 * t);
+    else
+        x.digits = shared_address(digits_of(x.first, 0, g < columns ? g : 0) + 16 * t);
+    pin(x.digits);
+#pragma unroll
+    for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
+        x.group[i] = shared_address(group_of(x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0));
+        pin(x.group[i]);
+    }
+    x.red = shared_address(SH_RED + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)); // of tile `warp / split`
+    pin(x.red);
+    return x;
+}
+
+// A lane's activations of block i of its warp: B operands of its two products for each digit, the scales and the sums of
+// the groups of its columns of D.
 template <int NC> struct md_acts {
     uint4 b[B_TILES(NC)];
     float scale[NC == 1 ? 1 : 2], sum[SETS_MAX][NC == 1 ? 1 : 2];
 };
-
-template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, u32 block, u32 lane, u32 columns) {
-    const u32 g = lane >> 2, t = lane & 3;
+template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, const md_lane<NC> &lane, u32 i) {
 #pragma unroll
-    for (u32 j = 0; j < B_TILES(NC); j++) { // columns of B that hold nothing repeat others: their results are not used
-        u32 digit = NC == 1 ? min(g, DIGITS - 1u) : j, c = NC == 1 || g >= columns ? 0 : g;
-        x.b[j] = *(const uint4 *)(digits_of(block, digit, c) + 16 * t);
-    }
+    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = at_shared<const uint4>(lane.digits + (i * DIGITS + j) * (COLUMNS * 64));
 #pragma unroll
-    for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
-        u32 c = NC == 1 || 2 * t + i >= columns ? 0 : 2 * t + i;
-        const float *group = group_of(block, c);
+    for (u32 c = 0; c < (NC == 1 ? 1 : 2); c++) {
+        u32 at = lane.group[c] + i * (COLUMNS * GROUP_FLOATS * 4);
         if (SETS_MAX == 1) {
-            float2 v = *(const float2 *)group;
-            x.scale[i] = v.x, x.sum[0][i] = v.y;
+            float2 v = at_shared<const float2>(at);
+            x.scale[c] = v.x, x.sum[0][c] = v.y;
         } else {
-            float4 v = *(const float4 *)group;
-            x.scale[i] = v.x, x.sum[0][i] = v.y, x.sum[SETS_MAX - 1][i] = v.z;
+            float4 v = at_shared<const float4>(at);
+            x.scale[c] = v.x, x.sum[0][c] = v.y, x.sum[SETS_MAX - 1][c] = v.z;
         }
     }
 }
 
 // {scale of row g, of row g + 8, bias of g, of g + 8}
-template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&sb)[4], const u8 *at, u32 g) {
+template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&sb)[4], md_at at) {
     if (WIDE) {
-        float4 v = ((const float4 *)at)[g];
+        float4 v = stream_load<float4>(at);
         sb[0] = v.x, sb[1] = v.y, sb[2] = v.z, sb[3] = v.w;
     } else {
-        uint2 v = ((const uint2 *)at)[g];
+        uint2 v = stream_load<uint2>(at);
         sb[0] = bf_lo(v.x), sb[1] = bf_hi(v.x), sb[2] = bf_lo(v.y), sb[3] = bf_hi(v.y);
     }
 }
@@ -60,22 +83,21 @@ template <int NC> struct md_sums {
     float bias[OUTPUTS(NC)];
 };
 
-// One block of a quantized tile: sums += W * x.
+// One block of a quantized tile: sums += W * x. `codes` and `scales`: where the lane's begin.
 template <u32 CELL, u32 WIDE, u32 SETS, int NC>
-static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, const u8 *block, const md_acts<NC> &x, u32 lane) {
+static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, md_at codes, md_at scales, const md_acts<NC> &x) {
     constexpr bool q4 = CELL == CELL_Q4;
-    const uint4 *codes = (const uint4 *)block + lane;
-    uint4 first = codes[0], second;
+    uint4 first = stream_load<uint4>(codes), second;
     if (q4) {
         second = make_uint4(first.x & 0xf0f0f0f0u, first.y & 0xf0f0f0f0u, first.z & 0xf0f0f0f0u, first.w & 0xf0f0f0f0u);
         first = make_uint4(first.x & 0x0f0f0f0fu, first.y & 0x0f0f0f0fu, first.z & 0x0f0f0f0fu, first.w & 0x0f0f0f0fu);
     } else {
-        second = codes[32];
+        second = stream_load<uint4>(codes + 512);
     }
     float sb[SETS][4];
 #pragma unroll
     for (u32 set = 0; set < SETS; set++)
-        scales_load<WIDE>(sb[set], block + (code_units(CELL) + set * (WIDE ? 8 : 4)) * UNIT, lane >> 2);
+        scales_load<WIDE>(sb[set], scales + set * (WIDE ? 8 : 4) * UNIT);
 #pragma unroll
     for (u32 j = 0; j < B_TILES(NC); j++) {
         const uint4 b = x.b[j];
@@ -112,46 +134,47 @@ static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, const u8 *
 }
 
 // One block of a tile of bf16, f16 or fp32 weights, as bf16 planes.
-template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&sum)[4], const u8 *block, u32 index, u32 lane, u32 columns) {
+template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&sum)[4], md_at codes, u32 index, u32 lane, u32 columns) {
     u32 column = lane >> 2;
     if (column >= columns) column = 0; // its results are not used
-    const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + index * 64 + 8 * (lane & 3)), *codes = (const uint4 *)block + lane;
+    const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + index * 64 + 8 * (lane & 3));
     uint4 lo = at[0], hi = at[4];
 #pragma unroll
     for (u32 plane = 0; plane < planes_of(CELL); plane++) {
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            uint4 a = codes[plane * 128 + j * 32], b = j < 2 ? lo : hi;
+            uint4 a = stream_load<uint4>(codes + (plane * 128 + j * 32 + lane) * UNIT), b = j < 2 ? lo : hi;
             mma(sum, a.x, a.y, a.z, a.w, j % 2 ? b.z : b.x, j % 2 ? b.w : b.y);
         }
     }
 }
 
-// A warp's share of one tile: blocks [first, first + count), count at most MOST, from `unit` of the stream on, to the
-// lane's outputs. With one column only the lanes of column 0 (t = 0) have any.
-template <u32 CELL, u32 WIDE, u32 SETS, int NC, u32 MOST, bool EVEN>
-static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], const md_stream &s, u32 unit, u32 first, u32 count,
+// A warp's share of one tile, from `unit` of the stream on, to the lane's outputs. With one column only the lanes of
+// column 0 (t = 0) have any.
+template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND>
+static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], const md_stream &s, u32 unit, const md_lane<NC> &x,
                                                     u32 lane, u32 columns) {
     constexpr u32 size = block_units(CELL, WIDE, SETS);
     if (CELL > CELL_Q8) {
         float sum[4] = {0, 0, 0, 0};
 #pragma unroll 1
-        for (u32 i = 0; i < count; i++) block_wide<CELL>(sum, stream_at(s, unit + i * size), first + i, lane, columns);
+        for (u32 i = 0; i < x.count; i++) block_wide<CELL>(sum, stream_at(s, unit + i * size), x.first + i, lane, columns);
 #pragma unroll
         for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sum[NC == 1 ? 2 * i : i];
         return;
     }
     md_sums<NC> sums = {};
-    constexpr u32 unroll = NC == 1 ? UNROLL : 1;
+    const md_at tile = stream_at(s, unit), codes = tile + lane * 16, scales = tile + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
+    constexpr u32 unroll = NC > 1 ? 1 : KIND::most <= UNROLL_ALL ? KIND::most : UNROLL;
 #pragma unroll 1
-    for (u32 i0 = 0; i0 < MOST; i0 += unroll) {
+    for (u32 i0 = 0; i0 < KIND::most; i0 += unroll) {
 #pragma unroll
         for (u32 k = 0; k < unroll; k++) {
             const u32 i = i0 + k;
-            if (i >= MOST || (!EVEN && i >= count)) break;
-            md_acts<NC> x;
-            acts_load<NC>(x, first + i, lane, columns);
-            block_codes<CELL, WIDE, SETS ? SETS : 1, NC>(sums, stream_at(s, unit + i * size), x, lane);
+            if (i >= KIND::most || (!KIND::even && i >= x.count)) break;
+            md_acts<NC> acts;
+            acts_load<NC>(acts, x, i);
+            block_codes<CELL, WIDE, SETS ? SETS : 1, NC>(sums, codes + i * size * UNIT, scales + i * size * UNIT, acts);
         }
     }
 #pragma unroll
@@ -214,27 +237,25 @@ template <typename KIND> static __device__ __forceinline__ u32 tile_format(const
 
 // The partial sums of tiles [begin, end) of this CTA's run to SH_RED.
 template <int NC, typename KIND>
-static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, u32 begin, u32 end, u32 columns) {
-    const u32 slot = ctx.warp / KIND::split, k = ctx.warp % KIND::split;
-    const u32 first = k * KIND::blocks / KIND::split, count = (k + 1) * KIND::blocks / KIND::split - first;
+static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, const md_lane<NC> &x, u32 begin,
+                                                     u32 end, u32 columns) {
+    u32 red = x.red;
 #pragma unroll 1
-    for (u32 i = begin + slot; i < end; i += KIND::lanes) {
-        const u32 format = tile_format<KIND>(tiles, i), block = format_units(format), at = tile_unit<KIND>(tiles, i) + first * block;
+    for (u32 i = begin + ctx.warp / KIND::split; i < end; i += KIND::lanes, red += CONSUMER_WARPS * 16 * NC * 4) {
+        const u32 format = tile_format<KIND>(tiles, i), block = format_units(format), at = tile_unit<KIND>(tiles, i) + x.first * block;
         float out[OUTPUTS(NC)];
         stream_release(s, at, ctx.lane, ctx.p->deadline_us);
-        stream_need(s, at + count * block - 1, ctx.p->deadline_us);
+        stream_need(s, at + x.count * block - 1, ctx.p->deadline_us);
         switch (format) {
-#define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND::most, KIND::even>(out, s, at, first, count, ctx.lane, columns); break;
+#define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, at, x, ctx.lane, columns); break;
             FORMATS(FORMAT_CASE)
 #undef FORMAT_CASE
         }
-        u32 g = ctx.lane >> 2, c = (ctx.lane & 3) * 2;
-        float *red = SH_RED + ((i - begin) * KIND::split + k) * 16 * NC;
         if (NC == 1) {
-            if (c == 0) red[g] = out[0], red[g + 8] = out[1];
-        } else if (c < NC) {
-            *(float2 *)(red + g * NC + c) = make_float2(out[0], out[1]);
-            *(float2 *)(red + (g + 8) * NC + c) = make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]);
+            if (ctx.lane % 4 == 0) at_shared<float>(red) = out[0], at_shared<float>(red + 32) = out[1];
+        } else if (ctx.lane % 4 * 2 < NC) {
+            at_shared<float2>(red) = make_float2(out[0], out[1]);
+            at_shared<float2>(red + 8 * NC * 4) = make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]);
         }
     }
     stream_release(s, tile_unit<KIND>(tiles, end), ctx.lane, ctx.p->deadline_us);

@@ -10,7 +10,9 @@
 
 // A consumer warp's view of the stream.
 struct md_stream {
-#if !HAS_RING
+#if HAS_RING
+    u32 ring; // the ring's address
+#else
     const u8 *base; // the arena at the launch's first byte of this CTA
 #endif
     u32 have, released; // segments known to have landed; segments given back
@@ -64,8 +66,11 @@ static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u3
     for (; s.released < end; s.released++)
         if (lane < RELEASE_LANES) mbar_arrive(&SH_EMPTY[s.released % RING_SEGMENTS]);
 }
-// A block's bytes; they follow each other even where the block crosses the ring's end (RING_OVERFLOW).
-static __device__ __forceinline__ const u8 *stream_at(const md_stream &, u32 unit) { return SH_RING + unit % RING_UNITS * UNIT; }
+// Where a unit lies. The bytes that a warp takes of a tile, or a block of weights that are not quantized, follow each
+// other even across the ring's end (RING_OVERFLOW).
+typedef u32 md_at;
+static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.ring + unit % RING_UNITS * UNIT; }
+template <typename T> static __device__ __forceinline__ T stream_load(md_at at) { return at_shared<const T>(at); }
 static __device__ __forceinline__ u32 stream_token_end(u32 unit) {
     return (unit + SEGMENT_UNITS - 1) / SEGMENT_UNITS * SEGMENT_UNITS;
 }
@@ -110,5 +115,7 @@ drain: // shared memory must not be left while copies into it are under way
 #else
 static __device__ __forceinline__ void stream_need(md_stream &, u32, u32) {}
 static __device__ __forceinline__ void stream_release(md_stream &, u32, u32, u32) {}
-static __device__ __forceinline__ const u8 *stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }
+typedef const u8 *md_at;
+static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }
+template <typename T> static __device__ __forceinline__ T stream_load(md_at at) { return *(const T *)at; }
 #endif

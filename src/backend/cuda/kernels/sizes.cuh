@@ -50,9 +50,9 @@ static __host__ __device__ constexpr u32 code_units(u32 cell) { return planes_of
 static __host__ __device__ constexpr u32 block_units(u32 cell, u32 wide, u32 sets) {
     return code_units(cell) + sets * (wide ? 8 : 4);
 }
-static __host__ __device__ constexpr u32 largest_block() {
+static __host__ __device__ constexpr u32 largest_block(bool quantized) {
     u32 most = 0;
-#define FORMAT_MOST(id, cell, wide, sets) most = larger(most, block_units(cell, wide, sets));
+#define FORMAT_MOST(id, cell, wide, sets) most = larger(most, (cell) <= CELL_Q8 || !quantized ? block_units(cell, wide, sets) : 0);
     FORMATS(FORMAT_MOST)
 #undef FORMAT_MOST
     return most;
@@ -66,7 +66,14 @@ static __host__ __device__ constexpr bool any_wide() {
     return any;
 }
 #define HAS_WIDE any_wide()
-#define RING_OVERFLOW align128(largest_block() * UNIT) // the ring's first bytes lie once more behind its end
+// The most blocks of a tile that one warp takes.
+static __host__ __device__ constexpr u32 share(u32 blocks, u32 split) { return (blocks + split - 1) / split; }
+static __host__ __device__ constexpr u32 most_blocks() {
+    return larger(larger(share(NB_X, SPLIT_QKV), share(NB_ATTN, SPLIT_OUT)),
+                  larger(larger(share(NB_X, SPLIT_GATE_UP), share(NB_F, SPLIT_DOWN)), share(NB_X, SPLIT_HEAD)));
+}
+// The ring's first bytes lie once more behind its end.
+#define RING_OVERFLOW align128(larger(largest_block(false), most_blocks() * largest_block(true)) * UNIT)
 
 struct md_map { // bytes from the start of shared memory
     static constexpr u32 runs = 0;

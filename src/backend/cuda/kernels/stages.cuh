@@ -151,12 +151,13 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
                         : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
+    const md_lane<NC> lane = lane_of<NC, KIND>(ctx, columns);
     load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
     MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
-        tiles_product<NC, KIND>(ctx, stream, tiles, done, done + n, columns);
+        tiles_product<NC, KIND>(ctx, stream, tiles, lane, done, done + n, columns);
         if (stream.failed && !ctx.failed) { // the weights did not come: said as a wait for their position
             u64 long_ago = 1;
             wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
