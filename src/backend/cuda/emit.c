@@ -149,18 +149,29 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
 }
 
 // A number that measurements may want to change without a new build.
-static void define_tuned(md_buf *out, const md_cuda_emit_options *options, const char *name, uint32_t value,
-                         const char *comment) {
+static uint32_t tuned(const md_cuda_emit_options *options, const char *name, uint32_t value) {
     size_t n = strlen(name);
     for (const char *at = options->tune; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         if (strncmp(at, name, n) == 0 && at[n] == '=') value = (uint32_t)strtoul(at + n + 1, NULL, 10);
-    define(out, name, value, comment);
+    return value;
 }
+
+static void define_tuned(md_buf *out, const md_cuda_emit_options *options, const char *name, uint32_t value,
+                         const char *comment) {
+    define(out, name, tuned(options, name, value), comment);
+}
+
+static uint32_t consumer_warps(const md_cuda_emit_options *options) {
+    return tuned(options, "CONSUMER_WARPS", MD_CUDA_CONSUMER_WARPS);
+}
+
+uint32_t md_cuda_threads(const md_cuda_emit_options *options) { return 32 * (consumer_warps(options) + 1); }
 
 static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_target *target,
                         const md_cuda_emit_options *options) {
     md_buf_printf(out, "\n// the target, %s\n", target->arch);
     define(out, "COLUMNS", options->columns, "widest step");
+    define(out, "CONSUMER_WARPS", consumer_warps(options), "of a CTA; one more streams the weights");
     define_tuned(out, options, "SPLIT_QKV", shape->split_qkv, "warps that share a tile: by the matrix's shape alone");
     define_tuned(out, options, "SPLIT_OUT", shape->split_out, NULL);
     define_tuned(out, options, "SPLIT_GATE_UP", shape->split_gate_up, NULL);

@@ -9,11 +9,10 @@
 #include "backend/cuda/params.h"
 #include "backend/cuda/shape.h"
 
-enum { MD_CUDA_MARKS = 8 };     // of a stage, when profiling
-enum { MD_CUDA_THREADS = 544 }; // of a CTA: 16 consumer warps and the producer
+enum { MD_CUDA_MARKS = 8 }; // of a stage, when profiling
 
 typedef struct md_cuda_width { // the kernel for steps of up to `columns` columns
-    uint32_t columns, shared_bytes;
+    uint32_t columns, shared_bytes, threads;
     CUmodule module;
     CUfunction step, quantize;
 } md_cuda_width;

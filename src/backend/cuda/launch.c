@@ -58,11 +58,11 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
     unsigned shared = width->shared_bytes;
     if (cooperative)
         return MD_CU(engine,
-                     cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1, shared,
+                     cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, width->threads, 1, 1, shared,
                                                engine->stream, arguments),
                      "launching the resident kernel");
     return MD_CU(engine,
-                 cuLaunchKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1, shared, engine->stream,
+                 cuLaunchKernel(width->step, engine->groups, 1, 1, width->threads, 1, 1, shared, engine->stream,
                                 arguments, NULL),
                  "launching a stage");
 }

@@ -7,6 +7,10 @@
 #define KEY_CHUNKS (HEAD_DIM / 32)
 #define HAS_KEY_TAIL (HEAD_DIM % 32 != 0)
 
+// A warp takes every CONSUMER_WARPS-th tile of 8 positions.
+#define KEY_TILES (ATTN_ROWS / 8 / CONSUMER_WARPS)
+static_assert(ATTN_ROWS / 8 % CONSUMER_WARPS == 0, "the warps share the tiles");
+
 // The key of the lane's position (tile * 8 + lane / 4): dimensions 32 j + 8 t .. + 7, and of a tail of 16 four.
 struct md_keys {
     uint4 chunk[KEY_CHUNKS ? KEY_CHUNKS : 1];
@@ -23,13 +27,16 @@ static __device__ __forceinline__ void keys_load(md_keys &keys, const u16 *row, 
     keys.tail = shared_memory ? *at : __ldcg(at);
 }
 
-// Asks for the cached rows of an item: its keys to registers (the warp's 8 positions), its values to shared memory. Rows
+// Asks for the cached rows of an item: its keys to registers, its values to shared memory. Rows
 // past the end up to a multiple of 16 are zeros, since they meet probabilities of zero.
-static __device__ __forceinline__ void rows_ask(const md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 cached, md_keys &keys) {
+static __device__ __forceinline__ void rows_ask(const md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 cached, md_keys (&keys)[KEY_TILES]) {
     u64 at = ((u64)item.head * kv.context + item.block * ATTN_ROWS) * HEAD_DIM;
-    u32 position = ctx.warp * 8 + (ctx.lane >> 2);
-    keys = md_keys{};
-    if (position < cached) keys_load(keys, (const u16 *)kv.k + at + position * HEAD_DIM, ctx.lane & 3, false);
+#pragma unroll
+    for (u32 k = 0; k < KEY_TILES; k++) {
+        u32 position = (k * CONSUMER_WARPS + ctx.warp) * 8 + (ctx.lane >> 2);
+        keys[k] = md_keys{};
+        if (position < cached) keys_load(keys[k], (const u16 *)kv.k + at + position * HEAD_DIM, ctx.lane & 3, false);
+    }
     const u32 units = HEAD_DIM * 2 / UNIT;
     const u8 *from = (const u8 *)((const u16 *)kv.v + at);
 #pragma unroll 4
@@ -54,9 +61,11 @@ static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &it
     }
 }
 
-// The warp's 8 positions: scores to SH_SCORES, their maximum to SH_TILE_MAX.
-static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_item &item, const md_keys &keys) {
-    const u32 g = ctx.lane >> 2, t = ctx.lane & 3, tile = ctx.warp;
+// A tile of 8 positions: scores to SH_SCORES, their maximum to SH_TILE_MAX.
+static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_item &item, u32 tile, md_keys &keys) {
+    const u32 g = ctx.lane >> 2, t = ctx.lane & 3;
+    if (item.own && tile * 8 + g == item.n - 1) keys_load(keys, (const u16 *)SH_OWN_KEY, t, true);
+    __syncwarp();
 #pragma unroll 1
     for (u32 set = 0; set < HEAD_SETS; set++) {
         float d[2][4] = {}; // two chains
@@ -166,15 +175,14 @@ static __device__ __forceinline__ void own_append(const md_ctx &ctx, const md_kv
 // failed.
 static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 blocks, u32 tag_qkv, u32 tag,
                                                  u32 tag_merge) {
-    md_keys keys;
+    md_keys keys[KEY_TILES];
     rows_ask(ctx, kv, item, item.own ? item.n - 1 : item.n, keys);
     parts_load(ctx, item, tag_qkv, item.own);
     MARK(2);
     failure_note(ctx);
     consumers_sync();
-    if (item.own && ctx.warp * 8 + (ctx.lane >> 2) == item.n - 1) keys_load(keys, (const u16 *)SH_OWN_KEY, ctx.lane & 3, true);
-    __syncwarp();
-    tile_scores(ctx, item, keys);
+#pragma unroll
+    for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k]);
     copies_wait();
     consumers_sync();
     if (failure_seen(ctx)) return true;

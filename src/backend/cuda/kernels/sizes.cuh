@@ -11,7 +11,6 @@ typedef unsigned long long u64;
 
 #define UNIT 16 // bytes in which stream positions are counted
 #define SEGMENT_UNITS (SEGMENT_BYTES / UNIT)
-#define CONSUMER_WARPS 16
 #define CONSUMERS (CONSUMER_WARPS * 32)
 #define THREADS (CONSUMERS + 32) // the last warp is the producer of the weight stream
 
