@@ -165,13 +165,18 @@ static uint32_t consumer_warps(const md_cuda_emit_options *options) {
     return tuned(options, "CONSUMER_WARPS", MD_CUDA_CONSUMER_WARPS);
 }
 
-uint32_t md_cuda_threads(const md_cuda_emit_options *options) { return 32 * (consumer_warps(options) + 1); }
+static uint32_t producer_warps(const md_cuda_emit_options *options) { return tuned(options, "PRODUCER_WARPS", 1); }
+
+uint32_t md_cuda_threads(const md_cuda_emit_options *options) {
+    return 32 * (consumer_warps(options) + producer_warps(options));
+}
 
 static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_target *target,
                         const md_cuda_emit_options *options) {
     md_buf_printf(out, "\n// the target, %s\n", target->arch);
     define(out, "COLUMNS", options->columns, "widest step");
     define(out, "CONSUMER_WARPS", consumer_warps(options), "of a CTA; one more streams the weights");
+    define(out, "PRODUCER_WARPS", producer_warps(options), NULL);
     define_tuned(out, options, "SPLIT_QKV", shape->split_qkv, "warps that share a tile: by the matrix's shape alone");
     define_tuned(out, options, "SPLIT_OUT", shape->split_out, NULL);
     define_tuned(out, options, "SPLIT_GATE_UP", shape->split_gate_up, NULL);

@@ -18,46 +18,57 @@ static __device__ __forceinline__ float *group_of(u32 block, u32 c) { return SH_
 
 static __device__ __forceinline__ u32 permute_bytes(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 
-// A pair of blocks to digits, by one warp; x: four values a lane, of columns 4 lane .. 4 lane + 3 of the pair. Normalised
-// where NORM: times r, rounded, times w, rounded.
-template <bool NORM>
-static __device__ __forceinline__ void digits_make(uint2 x, u32 pair, u32 c, u32 blocks, u32 lane, float r, float4 w) {
-    const u32 block = 2 * pair + lane / 16, quad = lane % 16;
-    const bool there = blocks % 2 == 0 || block < blocks;
-    if (NORM) {
-        u32 lo = bf_pair(bf_lo(x.x) * r, bf_hi(x.x) * r), hi = bf_pair(bf_lo(x.y) * r, bf_hi(x.y) * r);
-        x.x = bf_pair(w.x * bf_lo(lo), w.y * bf_hi(lo)), x.y = bf_pair(w.z * bf_lo(hi), w.w * bf_hi(hi));
+// N pairs of blocks (first, first + step, ..) of column c to digits, by one warp. x: four values a lane and pair, of columns
+// 4 lane .. 4 lane + 3; normalised where NORM: times r, rounded, times w, rounded. Step by step for all pairs, since every
+// step waits for the one before.
+template <u32 N, bool NORM>
+static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, u32 c, u32 blocks, u32 lane, float r, const float4 (&w)[N]) {
+    const u32 quad = lane % 16;
+    u32 most[N], v[N][4];
+    int sums[N][2 * SETS_MAX]; // by sets of a pair's columns
+    float down[N];
+#pragma unroll
+    for (u32 k = 0; k < N; k++) {
+        if (NORM) {
+            u32 lo = bf_pair(bf_lo(x[k].x) * r, bf_hi(x[k].x) * r), hi = bf_pair(bf_lo(x[k].y) * r, bf_hi(x[k].y) * r);
+            x[k].x = bf_pair(w[k].x * bf_lo(lo), w[k].y * bf_hi(lo)), x[k].y = bf_pair(w[k].z * bf_lo(hi), w[k].w * bf_hi(hi));
+        }
+        u32 a = x[k].x & 0x7fff7fffu, b = x[k].y & 0x7fff7fffu;
+        most[k] = __reduce_max_sync(~0u, max(max(a, a << 16), max(b, b << 16)));
     }
-    if (HAS_WIDE && there) *(uint2 *)(SH_XS + c * XSTRIDE + block * 64 + 4 * quad) = x;
-    u32 a = x.x & 0x7fff7fffu, b = x.y & 0x7fff7fffu;
-    u32 field = __reduce_max_sync(~0u, max(max(a, a << 16), max(b, b << 16))) >> 23; // the largest's exponent
-    field = max(field, 27u);
-    const float up = __uint_as_float((LARGEST_FIELD - field) << 23);
-    const float down = field == 255 ? __int_as_float(0x7fc00000) : __uint_as_float((field - 21) << 23);
-    const float value[4] = {bf_lo(x.x), bf_hi(x.x), bf_lo(x.y), bf_hi(x.y)};
-    int sum = 0;
-    u32 v[4];
 #pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        int n = __float_as_int(fmaf(value[i], up, MAGIC_FLOAT)) - MAGIC_INT; // rounded to nearest even
-        sum += n;
-        v[i] = ((u32)n + 0x8080u) ^ 0x8080u; // bytes 0, 1, 2: the digits
+    for (u32 k = 0; k < N; k++) {
+        const u32 field = max(most[k] >> 23, 27u); // the largest's exponent
+        const float up = __uint_as_float((LARGEST_FIELD - field) << 23);
+        down[k] = field == 255 ? __int_as_float(0x7fc00000) : __uint_as_float((field - 21) << 23);
+        const float value[4] = {bf_lo(x[k].x), bf_hi(x[k].x), bf_lo(x[k].y), bf_hi(x[k].y)};
+        int sum = 0;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            int n = __float_as_int(fmaf(value[i], up, MAGIC_FLOAT)) - MAGIC_INT; // rounded to nearest even
+            sum += n;
+            v[k][i] = ((u32)n + 0x8080u) ^ 0x8080u; // bytes 0, 1, 2: the digits
+        }
+#pragma unroll
+        for (u32 i = 0; i < 2 * SETS_MAX; i++) sums[k][i] = __reduce_add_sync(~0u, lane / (16 / SETS_MAX) == i ? sum : 0);
     }
-    int sums[2 * SETS_MAX]; // by sets of the pair's columns
 #pragma unroll
-    for (u32 i = 0; i < 2 * SETS_MAX; i++) sums[i] = __reduce_add_sync(~0u, lane / (16 / SETS_MAX) == i ? sum : 0);
-    if (!there) return;
-    u32 low = permute_bytes(v[0], v[1], 0x5140), low2 = permute_bytes(v[2], v[3], 0x5140);
-    u32 high = permute_bytes(v[0], v[1], 0x0062), high2 = permute_bytes(v[2], v[3], 0x0062);
-    u32 at = quad % 8 / 2 * 4 + quad / 8 * 2 + quad % 2;
-    ((u32 *)digits_of(block, 0, c))[at] = permute_bytes(low, low2, 0x5410);
-    ((u32 *)digits_of(block, 1, c))[at] = permute_bytes(low, low2, 0x7632);
-    ((u32 *)digits_of(block, 2, c))[at] = permute_bytes(high, high2, 0x5410);
-    if (quad) return;
-    float *group = group_of(block, c);
-    group[0] = down;
+    for (u32 k = 0; k < N; k++) {
+        const u32 block = 2 * (first + k * step) + lane / 16;
+        if (block >= blocks) continue;
+        if (HAS_WIDE) *(uint2 *)(SH_XS + c * XSTRIDE + block * 64 + 4 * quad) = x[k];
+        u32 low = permute_bytes(v[k][0], v[k][1], 0x5140), low2 = permute_bytes(v[k][2], v[k][3], 0x5140);
+        u32 high = permute_bytes(v[k][0], v[k][1], 0x0062), high2 = permute_bytes(v[k][2], v[k][3], 0x0062);
+        u32 *to = (u32 *)digits_of(block, 0, c) + (quad % 8 / 2 * 4 + quad / 8 * 2 + quad % 2);
+        to[0] = permute_bytes(low, low2, 0x5410);
+        to[COLUMNS * 16] = permute_bytes(low, low2, 0x7632);
+        to[2 * COLUMNS * 16] = permute_bytes(high, high2, 0x5410);
+        if (quad) continue;
+        float *group = group_of(block, c);
+        group[0] = down[k];
 #pragma unroll
-    for (u32 i = 0; i < SETS_MAX; i++) group[1 + i] = (float)(lane ? sums[SETS_MAX + i] : sums[i]) * down;
+        for (u32 i = 0; i < SETS_MAX; i++) group[1 + i] = (float)(lane ? sums[k][SETS_MAX + i] : sums[k][i]) * down[k];
+    }
 }
 
 // The lane's four norm weights of a pair of blocks.
@@ -93,10 +104,12 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
     constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
     constexpr u32 warps = smaller(pairs, CONSUMER_WARPS), entries = KIND::tiles_in * 4;
     const u32 first = ctx.warp * 32 + ctx.lane, step = CONSUMER_WARPS * 32; // entries
-    float4 weights = make_float4(0, 0, 0, 0);
-    if (KIND::norm) weights = norm_quad(norm, ctx.warp, ctx.lane); // asked for before the wait
     if (NC == 1) {
         uint4 v[passes];
+        float4 weights[passes] = {};
+        if (KIND::norm)
+#pragma unroll
+            for (u32 k = 0; k < passes; k++) weights[k] = norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane); // before the wait
         const uint4 *at = entry_of(p, KIND::input, KIND::tiles_in, 0, 0, first);
         if (ctx.warp < warps)
             wait_entries<passes>(
@@ -116,13 +129,11 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
             consumers_sync();
             r = norm_factor(0, warps);
         }
+        uint2 x[passes];
 #pragma unroll
-        for (u32 k = 0; k < passes; k++) {
-            u32 pair = k * CONSUMER_WARPS + ctx.warp;
-            if (pair >= pairs) break;
-            if (KIND::norm && k) weights = norm_quad(norm, pair, ctx.lane);
-            digits_make<KIND::norm>(make_uint2(v[k].x, v[k].y), pair, 0, KIND::blocks, ctx.lane, r, weights);
-        }
+        for (u32 k = 0; k < passes; k++) x[k] = make_uint2(v[k].x, v[k].y);
+        if (ctx.warp < warps)
+            digits_make<passes, KIND::norm>(x, ctx.warp, CONSUMER_WARPS, 0, KIND::blocks, ctx.lane, r, weights);
         consumers_sync();
         return;
     }
@@ -142,9 +153,12 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
         for (u32 k = 0; k < batch; k++) {
             u32 i = i0 + k, c = i / passes, pass = i % passes, pair = pass * CONSUMER_WARPS + ctx.warp;
             if (i >= items) break; // the same for the whole warp
-            if (!KIND::norm && pair < pairs)
-                digits_make<false>(make_uint2(v[k].x, v[k].y), pair, c, KIND::blocks, ctx.lane, 0, weights);
-            if (!KIND::norm) continue;
+            if (!KIND::norm) {
+                uint2 x[1] = {make_uint2(v[k].x, v[k].y)};
+                const float4 none[1] = {};
+                digits_make<1, false>(x, pair, 0, c, KIND::blocks, ctx.lane, 0, none);
+                continue;
+            }
             if (2 * pair + ctx.lane / 16 < KIND::blocks) *raw_of(pair, c, ctx.lane) = make_uint2(v[k].x, v[k].y);
             squares = squares_of(v[k], squares);
             if (pass + 1 < passes) continue;
@@ -159,11 +173,11 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
     for (u32 i = 0; i < items; i++) {
         u32 c = i / passes, pair = i % passes * CONSUMER_WARPS + ctx.warp;
         if (pair >= pairs) continue;
-        uint2 raw = make_uint2(0, 0);
-        if (2 * pair + ctx.lane / 16 < KIND::blocks) raw = *raw_of(pair, c, ctx.lane);
+        uint2 raw[1] = {make_uint2(0, 0)};
+        if (2 * pair + ctx.lane / 16 < KIND::blocks) raw[0] = *raw_of(pair, c, ctx.lane);
         __syncwarp(); // digits come where others' raw values lie
-        if (passes > 1) weights = norm_quad(norm, pair, ctx.lane);
-        digits_make<true>(raw, pair, c, KIND::blocks, ctx.lane, norm_factor(c, warps), weights);
+        const float4 weights[1] = {norm_quad(norm, pair, ctx.lane)};
+        digits_make<1, true>(raw, pair, 0, c, KIND::blocks, ctx.lane, norm_factor(c, warps), weights);
     }
     consumers_sync();
 }

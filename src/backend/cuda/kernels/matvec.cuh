@@ -245,7 +245,7 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
         const u32 format = tile_format<KIND>(tiles, i), block = format_units(format), at = tile_unit<KIND>(tiles, i) + x.first * block;
         float out[OUTPUTS(NC)];
         stream_release(s, at, ctx.lane, ctx.p->deadline_us);
-        stream_need(s, at + x.count * block - 1, ctx.p->deadline_us);
+        stream_need(s, at + x.count * block - 1, ctx.lane, ctx.p->deadline_us);
         switch (format) {
 #define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, at, x, ctx.lane, columns); break;
             FORMATS(FORMAT_CASE)

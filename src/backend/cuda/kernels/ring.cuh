@@ -37,34 +37,42 @@ static __device__ __forceinline__ void mbar_arrive(u64 *bar) {
 }
 
 // The slow path of a wait for a segment: true when it did not land in time. Nothing but a lost copy can make it last.
-static __device__ __noinline__ bool stream_late(u32 slot, u32 parity, u32 deadline_us) {
+static __device__ __noinline__ bool stream_late(u32 segment, u32 deadline_us) {
     u64 start = now_ns();
-    while (!mbar_test(&SH_FULL[slot], parity))
+    while (!mbar_test(&SH_FULL[segment % RING_SEGMENTS], segment / RING_SEGMENTS & 1))
         if (now_ns() - start > deadline_us * 1000ull) return true;
     return false;
 }
-// Waits until segments [0, want) have landed.
-static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 deadline_us) {
-#pragma unroll 1
-    for (; s.have < want; s.have++) {
-        u32 slot = s.have % RING_SEGMENTS, parity = s.have / RING_SEGMENTS & 1;
-        if (!mbar_test(&SH_FULL[slot], parity) && !s.failed) s.failed = stream_late(slot, parity, deadline_us);
-    }
+// Waits until segments [0, want) have landed, a segment a lane: no more than the ring has are ever asked for at once.
+static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 lane, u32 deadline_us) {
+    if (s.have >= want) return;
+    u32 segment = s.have + lane;
+    bool late = false;
+    if (segment < want && !mbar_test(&SH_FULL[segment % RING_SEGMENTS], segment / RING_SEGMENTS & 1) && !s.failed)
+        late = stream_late(segment, deadline_us);
+    if (__any_sync(~0u, late)) s.failed = true;
+    s.have = want;
 }
 // Lands everything up to and including unit `last`.
-static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 deadline_us) {
-    stream_land(s, last / SEGMENT_UNITS + 1, deadline_us);
+static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 lane, u32 deadline_us) {
+    stream_land(s, last / SEGMENT_UNITS + 1, lane, deadline_us);
 }
-// Gives back every segment that ends at or before unit `next`, the first this warp will read from now on. A segment is
-// given back only once it has landed: before, the arrival could count for the segment that was in its slot.
+// The same for as much of a stage that ends before unit `end` as comes without anything being given back.
+static __device__ __forceinline__ void stream_await(md_stream &s, u32 end, u32 lane, u32 deadline_us) {
+    stream_land(s, min((end - 1) / SEGMENT_UNITS + 1, s.released + RING_SEGMENTS), lane, deadline_us);
+}
+// Gives back every segment that ends at or before unit `next`, the first this warp will read from now on, a segment a
+// lane. A segment is given back only once it has landed: before, the arrival could count for the one that was in its slot.
 static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u32 lane, u32 deadline_us) {
     u32 end = next / SEGMENT_UNITS;
-    if (s.released >= end) return;
-    stream_land(s, end, deadline_us);
-    __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
-#pragma unroll 1
-    for (; s.released < end; s.released++)
-        if (lane < RELEASE_LANES) mbar_arrive(&SH_EMPTY[s.released % RING_SEGMENTS]);
+    while (s.released < end) { // once, but for tiles larger than the ring
+        u32 until = min(end, s.released + RING_SEGMENTS);
+        stream_land(s, until, lane, deadline_us);
+        __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
+        for (u32 i = s.released + (RELEASE_LANES == 1 ? lane : 0); i < until; i += RELEASE_LANES == 1 ? 32 : 1)
+            mbar_arrive(&SH_EMPTY[i % RING_SEGMENTS]);
+        s.released = until;
+    }
 }
 // Where a unit lies. The bytes that a warp takes of a tile, or a block of weights that are not quantized, follow each
 // other even across the ring's end (RING_OVERFLOW).
@@ -113,7 +121,8 @@ drain: // shared memory must not be left while copies into it are under way
         while (!mbar_test(&SH_FULL[i % RING_SEGMENTS], i / RING_SEGMENTS & 1)) {}
 }
 #else
-static __device__ __forceinline__ void stream_need(md_stream &, u32, u32) {}
+static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
+static __device__ __forceinline__ void stream_await(md_stream &, u32, u32, u32) {}
 static __device__ __forceinline__ void stream_release(md_stream &, u32, u32, u32) {}
 typedef const u8 *md_at;
 static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }

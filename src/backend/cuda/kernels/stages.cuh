@@ -152,6 +152,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                         : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
     const md_lane<NC> lane = lane_of<NC, KIND>(ctx, columns);
+    stream_await(stream, tile_unit<KIND>(tiles, all), ctx.lane, p->deadline_us);
     load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
     MARK(3);
 #pragma unroll 1
