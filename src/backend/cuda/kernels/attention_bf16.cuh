@@ -93,11 +93,12 @@ static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_i
     }
 }
 
-// exp(score - maximum) as two bf16 numbers to SH_PROBS.
-static __device__ __forceinline__ void probabilities(const md_ctx &ctx) {
+// exp(score - maximum) as two bf16 numbers to SH_PROBS: half the positions of a head by a warp, two a lane.
+static __device__ __forceinline__ void probabilities(const md_ctx &ctx, const md_item &item) {
 #pragma unroll 1
-    for (u32 i = ctx.tid; i < REP * (ATTN_ROWS / 2); i += CONSUMERS) {
-        u32 h = i / (ATTN_ROWS / 2), pair = i % (ATTN_ROWS / 2);
+    for (u32 unit = ctx.warp; unit < REP * 2; unit += CONSUMER_WARPS) {
+        u32 h = unit % REP, half = unit / REP, pair = half * 32 + ctx.lane;
+        if (half * (ATTN_ROWS / 2) >= (item.n + 15) / 16 * 16) continue; // nobody reads them
         float2 s = *(const float2 *)(SH_SCORES + h * S_STRIDE + 2 * pair);
         float m = -INFINITY;
 #pragma unroll
@@ -113,6 +114,7 @@ static __device__ __forceinline__ void probabilities(const md_ctx &ctx) {
         if (pair == 0) SH_OUT[h * 3 * PARTIAL_ENTRIES] = m;
     }
 }
+static_assert(ATTN_ROWS == 128, "two positions a lane, two warps a head");
 
 // The two B operands of 16 positions by 16 values: b[0], b[1] for the first 8 values, b[2], b[3] for the others.
 static __device__ __forceinline__ void values_operand(u32 (&b)[4], const u8 *values, u32 lane) {
@@ -187,7 +189,7 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     consumers_sync();
     if (failure_seen(ctx)) return true;
     MARK(3);
-    probabilities(ctx);
+    probabilities(ctx, item);
     consumers_sync();
     MARK(4);
     const bool only = blocks == 1;

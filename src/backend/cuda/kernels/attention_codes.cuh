@@ -237,7 +237,7 @@ static __device__ __forceinline__ bool stage_attention(md_ctx &ctx, u32 layer, b
     bool worked = false;
 #pragma unroll 1
     for (u32 c = 0; c < columns; c++) {
-        const md_kv_layer kv = layer_cache(p, c, layer);
+        const md_kv_layer &kv = layer_cache(p, c, layer);
         if (scores_only && !kv.bits) continue;
         u32 length = p->col[c].position + ctx.step + 1, blocks = (length + ATTN_ROWS - 1) / ATTN_ROWS;
 #pragma unroll 1

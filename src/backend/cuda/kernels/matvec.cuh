@@ -14,34 +14,16 @@
 #define B_TILES(NC) ((NC) == 1 ? 1 : DIGITS)  // B operands of a product
 #define OUTPUTS(NC) ((NC) == 1 ? 2 : 4)       // of a lane: rows g and g + 8 {by columns 2 t, 2 t + 1}
 
-// Addresses of a lane's share of a stage's input, from the warp's first block on, and of its place in SH_RED. They do not
-// depend on the input: made before the wait for it.
+// What a lane knows of its share of a stage: addresses of its part of the input, from the warp's first block on, and of its
+// place in SH_RED; the blocks it takes of a tile, and the tile that comes next. None of it depends on the input: made
+// before the wait for it.
 template <int NC> struct md_lane {
-    u32 digits;                   // of the lane's column (or digit) of B, 16 bytes
-    u32 group[NC == 1 ? 1 : 2];   // of its columns of D
+    u32 digits;                 // of the lane's column (or digit) of B, 16 bytes
+    u32 group[NC == 1 ? 1 : 2]; // of its columns of D
     u32 red;
-    u32 first, count;             // blocks of the warp
+    u32 first, count;
+    u32 tile, format, at, step; // of the CTA's run; the warp's first unit of it, and how far it is to the next one's
 };
-template <int NC, typename KIND> static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, u32 columns) {
-    const u32 g = ctx.lane >> 2, t = ctx.lane & 3, k = ctx.warp % KIND::split;
-    md_lane<NC> x;
-    x.first = k * KIND::blocks / KIND::split;
-    x.count = KIND::even ? KIND::most : (k + 1) * KIND::blocks / KIND::split - x.first;
-    // Columns of B that hold nothing repeat others: their results are not used.
-    if (NC == 1)
-        x.digits = shared_address(digits_of(x.first, min(g, DIGITS - 1u), 0) + 16 * t);
-    else
-        x.digits = shared_address(digits_of(x.first, 0, g < columns ? g : 0) + 16 * t);
-    pin(x.digits);
-#pragma unroll
-    for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
-        x.group[i] = shared_address(group_of(x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0));
-        pin(x.group[i]);
-    }
-    x.red = shared_address(SH_RED + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)); // of tile `warp / split`
-    pin(x.red);
-    return x;
-}
 
 // A lane's activations of block i of its warp: B operands of its two products for each digit, the scales and the sums of
 // the groups of its columns of D.
@@ -149,22 +131,22 @@ template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&su
     }
 }
 
-// A warp's share of one tile, from `unit` of the stream on, to the lane's outputs. With one column only the lanes of
+// A warp's share of its next tile to the lane's outputs. With one column only the lanes of
 // column 0 (t = 0) have any.
 template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND>
-static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], const md_stream &s, u32 unit, const md_lane<NC> &x,
-                                                    u32 lane, u32 columns) {
+static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], const md_stream &s, const md_lane<NC> &x, u32 lane,
+                                                    u32 columns) {
     constexpr u32 size = block_units(CELL, WIDE, SETS);
     if (CELL > CELL_Q8) {
         float sum[4] = {0, 0, 0, 0};
 #pragma unroll 1
-        for (u32 i = 0; i < x.count; i++) block_wide<CELL>(sum, stream_at(s, unit + i * size), x.first + i, lane, columns);
+        for (u32 i = 0; i < x.count; i++) block_wide<CELL>(sum, stream_at(s, x.at + i * size), x.first + i, lane, columns);
 #pragma unroll
         for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sum[NC == 1 ? 2 * i : i];
         return;
     }
     md_sums<NC> sums = {};
-    const md_at tile = stream_at(s, unit), codes = tile + lane * 16, scales = tile + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
+    const md_at tile = stream_at(s, x.at), codes = tile + lane * 16, scales = tile + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
     constexpr u32 unroll = NC > 1 ? 1 : KIND::most <= UNROLL_ALL ? KIND::most : UNROLL;
 #pragma unroll 1
     for (u32 i0 = 0; i0 < KIND::most; i0 += unroll) {
@@ -235,19 +217,47 @@ template <typename KIND> static __device__ __forceinline__ u32 tile_format(const
     return i < tiles.k ? tiles.format0 : i < tiles.v ? tiles.format1 : tiles.format2;
 }
 
-// The partial sums of tiles [begin, end) of this CTA's run to SH_RED.
 template <int NC, typename KIND>
-static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, const md_lane<NC> &x, u32 begin,
-                                                     u32 end, u32 columns) {
+static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const md_tiles &tiles, u32 columns) {
+    const u32 g = ctx.lane >> 2, t = ctx.lane & 3, k = ctx.warp % KIND::split;
+    md_lane<NC> x;
+    x.first = k * KIND::blocks / KIND::split;
+    x.count = KIND::even ? KIND::most : (k + 1) * KIND::blocks / KIND::split - x.first;
+    // Columns of B that hold nothing repeat others: their results are not used.
+    if (NC == 1)
+        x.digits = shared_address(digits_of(x.first, min(g, DIGITS - 1u), 0) + 16 * t);
+    else
+        x.digits = shared_address(digits_of(x.first, 0, g < columns ? g : 0) + 16 * t);
+    pin(x.digits);
+#pragma unroll
+    for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
+        x.group[i] = shared_address(group_of(x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0));
+        pin(x.group[i]);
+    }
+    x.red = shared_address(SH_RED + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)); // of tile `warp / split`
+    pin(x.red);
+    x.tile = ctx.warp / KIND::split;
+    x.format = tile_format<KIND>(tiles, x.tile);
+    x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
+    x.step = tile_unit<KIND>(tiles, KIND::lanes) - tiles.start; // where all steps are alike
+    pin(x.format), pin(x.at), pin(x.step);
+    return x;
+}
+
+// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay.
+template <int NC, typename KIND>
+static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
+                                                     u32 columns) {
     u32 red = x.red;
 #pragma unroll 1
-    for (u32 i = begin + ctx.warp / KIND::split; i < end; i += KIND::lanes, red += CONSUMER_WARPS * 16 * NC * 4) {
-        const u32 format = tile_format<KIND>(tiles, i), block = format_units(format), at = tile_unit<KIND>(tiles, i) + x.first * block;
+    while (x.tile < end) {
+        if (!fits) {
+            stream_release(s, x.at, ctx.lane, ctx.p->deadline_us);
+            stream_need(s, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
+        }
         float out[OUTPUTS(NC)];
-        stream_release(s, at, ctx.lane, ctx.p->deadline_us);
-        stream_need(s, at + x.count * block - 1, ctx.lane, ctx.p->deadline_us);
-        switch (format) {
-#define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, at, x, ctx.lane, columns); break;
+        switch (x.format) {
+#define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, x, ctx.lane, columns); break;
             FORMATS(FORMAT_CASE)
 #undef FORMAT_CASE
         }
@@ -257,8 +267,15 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
             at_shared<float2>(red) = make_float2(out[0], out[1]);
             at_shared<float2>(red + 8 * NC * 4) = make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]);
         }
+        red += CONSUMER_WARPS * 16 * NC * 4;
+        x.tile += KIND::lanes;
+        if (is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2)) { // the format may change
+            x.format = tile_format<KIND>(tiles, x.tile);
+            x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
+        } else {
+            x.at += x.step;
+        }
     }
-    stream_release(s, tile_unit<KIND>(tiles, end), ctx.lane, ctx.p->deadline_us);
 }
 
 // The sum of a row over warps [first, last) of those that share a tile, in their order.

@@ -57,20 +57,24 @@ static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 l
 static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 lane, u32 deadline_us) {
     stream_land(s, last / SEGMENT_UNITS + 1, lane, deadline_us);
 }
-// The same for as much of a stage that ends before unit `end` as comes without anything being given back.
-static __device__ __forceinline__ void stream_await(md_stream &s, u32 end, u32 lane, u32 deadline_us) {
-    stream_land(s, min((end - 1) / SEGMENT_UNITS + 1, s.released + RING_SEGMENTS), lane, deadline_us);
+// Whether a stage that ends before unit `end` fits the ring whole, without anything being given back.
+static __device__ __forceinline__ bool stream_fits(const md_stream &s, u32 end) {
+    return (end - 1) / SEGMENT_UNITS < s.released + RING_SEGMENTS;
 }
 // Gives back every segment that ends at or before unit `next`, the first this warp will read from now on, a segment a
 // lane. A segment is given back only once it has landed: before, the arrival could count for the one that was in its slot.
 static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u32 lane, u32 deadline_us) {
     u32 end = next / SEGMENT_UNITS;
+#pragma unroll 1
     while (s.released < end) { // once, but for tiles larger than the ring
         u32 until = min(end, s.released + RING_SEGMENTS);
         stream_land(s, until, lane, deadline_us);
         __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
-        for (u32 i = s.released + (RELEASE_LANES == 1 ? lane : 0); i < until; i += RELEASE_LANES == 1 ? 32 : 1)
-            mbar_arrive(&SH_EMPTY[i % RING_SEGMENTS]);
+#if RELEASE_LANES == 1
+        if (s.released + lane < until) mbar_arrive(&SH_EMPTY[(s.released + lane) % RING_SEGMENTS]);
+#else
+        for (u32 i = s.released; i < until; i++) mbar_arrive(&SH_EMPTY[i % RING_SEGMENTS]);
+#endif
         s.released = until;
     }
 }
@@ -122,7 +126,7 @@ drain: // shared memory must not be left while copies into it are under way
 }
 #else
 static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
-static __device__ __forceinline__ void stream_await(md_stream &, u32, u32, u32) {}
+static __device__ __forceinline__ bool stream_fits(const md_stream &, u32) { return true; }
 static __device__ __forceinline__ void stream_release(md_stream &, u32, u32, u32) {}
 typedef const u8 *md_at;
 static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }

@@ -151,14 +151,17 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
                         : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
-    const md_lane<NC> lane = lane_of<NC, KIND>(ctx, columns);
-    stream_await(stream, tile_unit<KIND>(tiles, all), ctx.lane, p->deadline_us);
+    const u32 end = tile_unit<KIND>(tiles, all);
+    const bool fits = stream_fits(stream, end);
+    md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
+    if (fits) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
     load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
     MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
-        tiles_product<NC, KIND>(ctx, stream, tiles, lane, done, done + n, columns);
+        tiles_product<NC, KIND>(ctx, stream, tiles, lane, done + n, fits, columns);
+        if (done + n == all) stream_release(stream, end, ctx.lane, p->deadline_us);
         if (stream.failed && !ctx.failed) { // the weights did not come: said as a wait for their position
             u64 long_ago = 1;
             wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
@@ -193,7 +196,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         if (failed) return true;
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
-    stream.position = tile_unit<KIND>(tiles, all);
+    stream.position = end;
     MARK(6);
     return false;
 }
