@@ -39,8 +39,8 @@ static md_status format_of(md_cuda_shape *shape, const md_matrix *matrix, uint32
 // Warps that share a tile: by the matrix's shape alone, since it orders the sums. Few tiles: all warps of a CTA on one;
 // otherwise half of them, which costs fewer partial sums.
 static uint32_t split_of(uint32_t tiles, uint32_t blocks) {
-    if (blocks >= 32 && tiles <= 144) return 16;
-    return blocks >= 8 ? 8 : blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1;
+    if (blocks >= 32 && tiles <= 144) return MD_CUDA_CONSUMER_WARPS;
+    return blocks >= 4 ? MD_CUDA_CONSUMER_WARPS / 2 : blocks >= 2 ? 2 : 1;
 }
 
 static md_status check_model(const md_plan *plan, md_error *err) {
@@ -155,7 +155,7 @@ void md_cuda_shape_free(md_cuda_shape *shape) {
     free(shape);
 }
 
-uint32_t md_cuda_segment_bytes(uint32_t shared_bytes) { return shared_bytes >= 160 << 10 ? 32768 : 8192; }
+uint32_t md_cuda_segment_bytes(uint32_t shared_bytes) { return shared_bytes >= 160 << 10 ? 16384 : 8192; }
 
 uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes) {
     const md_snapshot *model = shape->plan->snapshot;

@@ -7,7 +7,7 @@
 
 enum {
     MD_CUDA_COLUMNS = 8,           // widest step
-    MD_CUDA_CONSUMER_WARPS = 16,   // of a CTA
+    MD_CUDA_CONSUMER_WARPS = 8,    // of a CTA
     MD_CUDA_ATTN_ROWS = 128,       // positions of an attention block
     MD_CUDA_MAX_REP = 32,          // query heads that share a kv head
     MD_CUDA_MAX_CONTEXT = 1 << 18, // positions a cache can have on a GPU

@@ -84,7 +84,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         }
 #if HAS_RING
         stream.position = stream_token_end(stream.position);
-        stream_release(stream, stream.position, ctx.lane, p.deadline_us);
+        stream_release(stream, stream.position, ctx.lane);
 #else
         stream.position = 0;
 #endif

@@ -200,6 +200,7 @@ template <typename A> constexpr bool is_kind<A, A> = true;
 // A CTA's tiles of a stage in the stream: their formats, and where each begins. Of qkv the format changes at tiles `k` and
 // `v` of the run, of gate_up with every tile, of the others never.
 struct md_tiles {
+    u32 end; // unit after the last
     u32 start, format0, format1, format2; // units; of q, k, v; of gate, up; of the only matrix
     u32 k, v;
 };
@@ -251,10 +252,7 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
     u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end) {
-        if (!fits) {
-            stream_release(s, x.at, ctx.lane, ctx.p->deadline_us);
-            stream_need(s, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
-        }
+        if (!fits) s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
         float out[OUTPUTS(NC)];
         switch (x.format) {
 #define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, x, ctx.lane, columns); break;
@@ -276,6 +274,8 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
             x.at += x.step;
         }
     }
+    // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
+    if (!fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
 }
 
 // The sum of a row over warps [first, last) of those that share a tile, in their order.

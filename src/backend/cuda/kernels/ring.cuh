@@ -62,21 +62,29 @@ static __device__ __forceinline__ bool stream_fits(const md_stream &s, u32 end) 
     return (end - 1) / SEGMENT_UNITS < s.released + RING_SEGMENTS;
 }
 // Gives back every segment that ends at or before unit `next`, the first this warp will read from now on, a segment a
-// lane. A segment is given back only once it has landed: before, the arrival could count for the one that was in its slot.
-static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u32 lane, u32 deadline_us) {
+// lane; all have landed.
+static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u32 lane) {
     u32 end = next / SEGMENT_UNITS;
-#pragma unroll 1
-    while (s.released < end) { // once, but for tiles larger than the ring
+    __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
+#if RELEASE_LANES == 1
+    if (s.released + lane < end) mbar_arrive(&SH_EMPTY[(s.released + lane) % RING_SEGMENTS]);
+#else
+    for (u32 i = s.released; i < end; i++) mbar_arrive(&SH_EMPTY[i % RING_SEGMENTS]);
+#endif
+    s.released = max(s.released, end);
+}
+// The same for a stage that does not fit the ring: gives back what lies before unit `next`, landing it first (else the
+// arrival could count for the segment that was in its slot), and lands up to unit `last`. Out of line: it is rare where
+// time is short.
+static __device__ __noinline__ md_stream stream_turn(md_stream s, u32 next, u32 last, u32 lane, u32 deadline_us) {
+    u32 end = next / SEGMENT_UNITS;
+    while (s.released < end) {
         u32 until = min(end, s.released + RING_SEGMENTS);
         stream_land(s, until, lane, deadline_us);
-        __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
-#if RELEASE_LANES == 1
-        if (s.released + lane < until) mbar_arrive(&SH_EMPTY[(s.released + lane) % RING_SEGMENTS]);
-#else
-        for (u32 i = s.released; i < until; i++) mbar_arrive(&SH_EMPTY[i % RING_SEGMENTS]);
-#endif
-        s.released = until;
+        stream_release(s, until * SEGMENT_UNITS, lane);
     }
+    stream_need(s, last, lane, deadline_us);
+    return s;
 }
 // Where a unit lies. The bytes that a warp takes of a tile, or a block of weights that are not quantized, follow each
 // other even across the ring's end (RING_OVERFLOW).
@@ -127,7 +135,8 @@ drain: // shared memory must not be left while copies into it are under way
 #else
 static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
 static __device__ __forceinline__ bool stream_fits(const md_stream &, u32) { return true; }
-static __device__ __forceinline__ void stream_release(md_stream &, u32, u32, u32) {}
+static __device__ __forceinline__ void stream_release(md_stream &, u32, u32) {}
+static __device__ __forceinline__ md_stream stream_turn(md_stream s, u32, u32, u32, u32) { return s; }
 typedef const u8 *md_at;
 static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }
 template <typename T> static __device__ __forceinline__ T stream_load(md_at at) { return *(const T *)at; }

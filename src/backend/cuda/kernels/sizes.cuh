@@ -28,8 +28,6 @@ typedef unsigned long long u64;
 #define PROB_STRIDE (ATTN_ROWS * 2 + 16)  // bytes
 #define Q_STRIDE (HEAD_DIM + 4)           // quantized caches: fp32 queries
 #define CODE_STRIDE (HEAD_DIM + 16)       // and bytes of a row of codes
-#define MERGE_PARTS 8 // of a CTA, which take every eighth block each
-#define MERGE_FEW 16  // up to this many blocks of a head are merged from shared memory
 
 static __host__ __device__ constexpr u32 align128(u32 n) { return (n + 127) / 128 * 128; }
 static __host__ __device__ constexpr u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
@@ -107,7 +105,7 @@ struct md_map { // bytes from the start of shared memory
     // merge, and the choice of the next token
     static constexpr u32 weights = work;
     static constexpr u32 sums = weights + align128(ATTN_BLOCKS * 4);
-    static constexpr u32 reduce = sums + align128((MERGE_FEW > MERGE_PARTS ? MERGE_FEW : MERGE_PARTS) * 3 * PARTIAL_ENTRIES * 4);
+    static constexpr u32 reduce = sums + align128(CONSUMERS * 4);
     static constexpr u32 merge_end = reduce + align128(CONSUMER_WARPS * 32);
     static constexpr u32 work_end = larger(larger(matvec_end, merge_end), larger(attn_end, codes_end));
 #if HAS_RING
@@ -150,7 +148,7 @@ struct md_kv_layer;
 #define SH_Q ((float *)(shared + md_map::q))             // [REP][Q_STRIDE]
 #define SH_ROW ((float *)(shared + md_map::row))         // [2][HEAD_DIM] the token's own key and value
 #define SH_WEIGHTS ((float *)(shared + md_map::weights)) // [ATTN_BLOCKS]
-#define SH_SUMS ((float *)(shared + md_map::sums))       // [MERGE_FEW, MERGE_PARTS][3 * PARTIAL_ENTRIES]
+#define SH_SUMS ((float *)(shared + md_map::sums))       // [CONSUMERS]
 #define SH_REDUCE ((float *)(shared + md_map::reduce))   // [2 * CONSUMER_WARPS]
 #if HAS_RING
 #define SH_RING (shared + md_map::ring)

@@ -85,7 +85,7 @@ static __device__ __forceinline__ float swiglu(float g, float u) {
 template <typename KIND>
 static __device__ __forceinline__ md_tiles tiles_of(u32 start, u32 layer, u32 first) {
     const u8 *format = LAYER_FORMAT + layer * MATS;
-    md_tiles tiles = {start, HEAD_FORMAT, 0, 0, 0, 0};
+    md_tiles tiles = {0, start, HEAD_FORMAT, 0, 0, 0, 0};
     if (is_kind<KIND, md_qkv>) {
         tiles.format0 = format[MAT_Q], tiles.format1 = format[MAT_K], tiles.format2 = format[MAT_V];
         tiles.k = first < T_Q ? T_Q - first : 0, tiles.v = first < T_Q + T_K ? T_Q + T_K - first : 0;
@@ -138,7 +138,8 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     constexpr u32 fit = RED_FLOATS / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
     const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
-    const md_tiles tiles = tiles_of<KIND>(stream.position, layer, first);
+    md_tiles tiles = tiles_of<KIND>(stream.position, layer, first);
+    tiles.end = tile_unit<KIND>(tiles, all);
     const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
     const u32 old_vector = out ? VECTOR_XB : VECTOR_XA;
     // Output tiles: half a warp each; with one column a warp each, whose halves share the sums.
@@ -151,17 +152,16 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
                         : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
-    const u32 end = tile_unit<KIND>(tiles, all);
-    const bool fits = stream_fits(stream, end);
+    const bool fits = stream_fits(stream, tiles.end);
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
-    if (fits) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
+    if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
     load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
     MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
         tiles_product<NC, KIND>(ctx, stream, tiles, lane, done + n, fits, columns);
-        if (done + n == all) stream_release(stream, end, ctx.lane, p->deadline_us);
+        if (done + n == all) stream_release(stream, tiles.end, ctx.lane); // all of it has landed
         if (stream.failed && !ctx.failed) { // the weights did not come: said as a wait for their position
             u64 long_ago = 1;
             wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
@@ -196,7 +196,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         if (failed) return true;
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
-    stream.position = end;
+    stream.position = tiles.end;
     MARK(6);
     return false;
 }
