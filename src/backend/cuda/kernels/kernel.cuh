@@ -30,6 +30,9 @@ static __device__ __forceinline__ bool stage_begins(md_ctx &ctx, u32 s) {
     return true;
 }
 
+// The layer that stage s belongs to, or the first behind it.
+static __device__ __forceinline__ u32 layer_of(u32 s) { return s < S_LAYERS ? 0 : (s - S_LAYERS) / S_A_LAYER; }
+
 // The stages of one layer that this launch wants. True when someone failed.
 template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, md_stream &stream, u32 layer, md_best *best) {
     const u32 s = S_LAYERS + layer * S_A_LAYER;
@@ -69,7 +72,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         md_best best = {-INFINITY, ~0u};
         if (stage_begins(ctx, S_EMBED) && stage_embed(ctx, TAG(ctx, S_EMBED))) return;
 #pragma unroll 1
-        for (u32 layer = 0; layer < LAYERS; layer++)
+        for (u32 layer = layer_of(p.stage_begin); layer < LAYERS && S_LAYERS + layer * S_A_LAYER < p.stage_end; layer++)
             if (run_layer<NC>(ctx, stream, layer, &best)) return;
         if (stage_begins(ctx, S_HEAD) && stage_matrix<NC, md_head>(ctx, stream, S_HEAD, 0, &best)) return;
         if (NC == 1 && p.stage_end == STAGES && p.stage_begin < STAGES) {
