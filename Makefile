@@ -3,7 +3,7 @@ BUILD ?= build
 CMAKE_FLAGS ?=
 PREFIX ?= /usr/local
 
-.PHONY: help build demo test bench format lint asan tsan check-models install uninstall deb check-deb portable clean
+.PHONY: help build demo test bench format lint asan tsan check-models check-long install uninstall deb check-deb portable clean
 .DEFAULT_GOAL := build
 
 help: ## this list
@@ -40,6 +40,12 @@ tsan: ## the tests that use threads under ThreadSanitizer
 check-models: ## explore every state of the models of the waits (spin)
 	@tools/install-deps models
 	@tools/check-models
+
+check-long: ## half an hour of long runs and faults, with memory watched (docs/RELIABILITY.md)
+	@tools/install-deps long
+	@cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS) >/dev/null
+	@ninja -C $(BUILD) --quiet
+	@tools/check-long $(BUILD)
 
 install: build ## install into PREFIX (/usr/local), below DESTDIR
 	@ninja -C $(BUILD) --quiet docs

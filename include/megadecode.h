@@ -293,6 +293,12 @@ typedef struct md_token {
     uint32_t top_count;
 } md_token;
 
+// How likely logits [vocab] make `token`, and their top_count (at most MD_TOP_LOGPROBS_MAX) likeliest tokens in
+// top[top_count], likeliest first: what md_token says of a chosen token, for any logits (md_session_feed_each).
+// MD_E_USAGE, MD_E_MEMORY.
+MD_API md_status md_logprobs(const float *logits, uint32_t vocab, uint32_t token, uint32_t top_count, md_logprob *top,
+                             double *logprob, md_error *err);
+
 // A piece of an answer. Text comes in whole characters; what may become a stop string is held back until it is decided,
 // and so are the tokens it comes from. All pointers are valid until the generation's next call.
 typedef struct md_piece {
@@ -320,6 +326,22 @@ MD_API void md_generation_close(md_generation *generation);
 MD_API md_status md_generation_next(md_generation *generation, md_piece *piece, md_error *err);
 // Ends it early: the text held back comes out, with MD_FINISH_CANCELLED.
 MD_API md_status md_generation_cancel(md_generation *generation, md_piece *piece, md_error *err);
+
+// Many tokens for several generations of one model in one call, each with a session of its own: feeds each `token`,
+// chooses the next, hands on its piece and goes on, until one of the generations ends or its on_piece says false, or
+// each has up to max_tokens. Where the engine can't choose (it has no such call; a request has biases, penalties,
+// `adjust` or log-probabilities; a draw fell beyond the likeliest 64 tokens), `choose` says that the session has logits
+// for md_generation_next instead; so it is for all when max_tokens is 1. Tokens are those that md_generation_next
+// gives. Errors as md_batch_step; pieces that came before are valid.
+typedef struct md_batch_turn {
+    md_generation *generation;
+    uint32_t token; // chosen, not fed yet; afterwards the last chosen, which is not fed yet
+    bool (*on_piece)(void *user, const md_piece *piece); // may be NULL
+    void *user;
+    bool choose; // out: nothing is left to feed; md_generation_next has to choose
+} md_batch_turn;
+MD_API md_status md_batch_generate(md_model *model, md_batch_turn *turns, uint32_t n, uint32_t max_tokens,
+                                   md_error *err);
 
 typedef struct md_result {
     md_finish finish;
@@ -369,8 +391,9 @@ MD_API md_status md_synth_write(const char *config_path, const char *out_dir, co
 
 // ---------------------------------------------------------------- GPUs ------------------------------------------
 
-// What there is to compute on, as a JSON array: {"device": "cpu"} first, then a member a GPU: {"device": "cuda:0",
-// "name", "sm": "9.0", "sms", "memory", "usable", "why" where it is not}. Without a driver there are no GPUs and the
+// What there is to compute on, as a JSON array: {"device": "cpu", "name", "cpus": how many the process may use,
+// "kernels": "avx512", "usable"} first, then a member a GPU: {"device": "cuda:0", "name", "sm": "9.0", "sms", "memory",
+// "usable", "why" where it is not}. Without a driver there are no GPUs and the
 // last member is {"device": "cuda", "usable": false, "why"}. *json is malloc'd (md_free).
 MD_API md_status md_devices(char **json, md_error *err);
 

@@ -45,21 +45,44 @@ typedef struct md_engine_info {
     uint64_t weight_bytes; // memory the weights take
 } md_engine_info;
 
-// Many greedy tokens of one sequence in one call: each step's argmax (lowest index of equal logits) is fed to the next.
-typedef struct md_burst {
+// How an engine chooses tokens itself: as md_sampling says, without biases, penalties or `adjust`, in the sampler's own
+// units (src/gen). Zeros: the greatest logit.
+typedef struct md_choice {
+    bool sampled;          // false: the greatest
+    double per_unit;       // halvings of a weight (gen/weight.h) a unit of logit: log2(e) / temperature
+    uint32_t top_k;        // 0: off
+    double top_p;          // 0 or 1: off
+    uint64_t least_weight; // md_least_weight of min_p; 0: off
+    uint64_t seed, draw;   // md_mix64 of the seed; number of the first token's draw
+} md_choice;
+
+// One sequence of a burst.
+typedef struct md_burst_column {
     md_kv *kv;
-    uint32_t position, token;                     // the first step's
-    uint32_t max_tokens;                          // to produce at most
-    const uint32_t *stop;                         // producing one of these ends the call; it is handed on, too
-    uint32_t stop_count;                          // at most 32
+    uint32_t position, token; // the first step's
+    const uint32_t *stop;     // producing one of these ends the call; it is handed on, too
+    uint32_t stop_count;      // at most 32, and so many different ones in all columns
+    md_choice choice;
+    float *logits;                                // [vocab], filled when the column ends undecided
     bool (*on_token)(void *user, uint32_t token); // from the calling thread, as tokens come; false ends the call
     void *user;
-    uint32_t produced,
-        last; // out: tokens handed on, and the last of them; the cache holds position .. position+produced-1
+    uint32_t produced, last; // out: tokens handed on, and the last of them; the cache holds position .. + produced - 1
+    bool undecided; // out: the engine could not choose the next token (it may need more than the likeliest candidates);
+                    // `logits` are those to choose it from, and the cache holds one position more
+} md_burst_column;
+
+// Many tokens of up to max_columns sequences, each with a cache of its own, in one call: each step's tokens are chosen
+// by the engine and fed to the next. The call ends for all when one ends.
+typedef struct md_burst {
+    md_burst_column *column;
+    uint32_t count;
+    uint32_t max_tokens; // to produce at most, for each
 } md_burst;
 
 typedef struct md_engine_ops {
-    void (*close)(md_engine *engine);
+    // False: a worker of an abandoned step has not come back in time and may still read the plan and its snapshot; they
+    // and the engine's memory stay where they are.
+    bool (*close)(md_engine *engine);
     void (*info)(const md_engine *engine, md_engine_info *out);
 
     // A cache for up to `context` positions, all layers bf16.
@@ -79,7 +102,7 @@ typedef struct md_engine_ops {
     // wait ran out: worker, stage, expected, seen; the step's results are void, the engine stays usable), MD_E_DEVICE.
     md_status (*step)(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
 
-    // NULL where an engine has none: the caller then steps. Errors as step; `produced` is right in any case.
+    // NULL where an engine has none: the caller then steps. Errors as step; what came out is right in any case.
     md_status (*burst)(md_engine *engine, md_burst *request, md_error *err);
 } md_engine_ops;
 
@@ -95,7 +118,8 @@ md_status md_step_check(const md_engine *engine, const md_column *columns, uint3
                         md_error *err);
 md_status md_column_check_context(const md_column *column, uint32_t context, md_error *err);
 
-// Each opens an engine on its backend; `plan` and its snapshot outlive the engine.
+// Each opens an engine on its backend; `plan` and its snapshot outlive the engine, and also a failure with MD_E_TIMEOUT:
+// a worker may then still be reading weights.
 md_status md_reference_open(const md_plan *plan, const md_engine_options *options, md_engine **out, md_error *err);
 // resident = true: one dispatch a step; false: one dispatch an operator ("ops"), same kernels.
 md_status md_cpu_open(const md_plan *plan, bool resident, const md_engine_options *options, md_engine **out,

@@ -11,5 +11,7 @@ typedef struct md_embedded {
 } md_embedded;
 
 extern const md_embedded md_cuda_kernels[]; // src/backend/cuda/kernels/*.cuh, in the order in which they are compiled
+extern const md_embedded
+    md_page_files[]; // src/server/page/*, in the order in which they are joined (the program's alone)
 
 #endif

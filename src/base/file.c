@@ -9,19 +9,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static md_status fail_errno(md_error *err, const char *what, const char *path) {
+enum { MAX_FOLDER = 4096 };
+
+md_status md_fail_errno(md_error *err, const char *what, const char *path) {
     int code = errno;
-    return md_fail(err, code == ENOENT || code == ENOTDIR ? MD_E_NOT_FOUND : MD_E_IO, "%s: %s: %s", path, what,
-                   strerror(code));
+    bool missing = code == ENOENT || code == ENOTDIR;
+    return md_fail(err,
+                   missing          ? MD_E_NOT_FOUND
+                   : code == ENOMEM ? MD_E_MEMORY
+                                    : MD_E_IO,
+                   "%s: %s: %s", path, what, strerror(code));
 }
 
 md_status md_file_open(md_file *file, const char *path, md_error *err) {
     *file = (md_file){.fd = -1};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return fail_errno(err, "cannot open", path);
+    if (fd < 0) return md_fail_errno(err, "cannot open", path);
     struct stat st;
     if (fstat(fd, &st) != 0) {
-        md_status status = fail_errno(err, "cannot stat", path);
+        md_status status = md_fail_errno(err, "cannot stat", path);
         close(fd);
         return status;
     }
@@ -52,7 +58,7 @@ md_status md_file_pread(const md_file *file, uint64_t offset, void *out, size_t 
         ssize_t got = pread(file->fd, at, want, (off_t)offset);
         if (got < 0) {
             if (errno == EINTR) continue;
-            return fail_errno(err, "cannot read", file->path);
+            return md_fail_errno(err, "cannot read", file->path);
         }
         if (got == 0)
             return md_fail(err, MD_E_IO, "%s: file ends at byte %llu, %zu more expected (was it truncated?)",
@@ -99,7 +105,7 @@ static md_status write_fully(int fd, const void *bytes, size_t n, const char *pa
         ssize_t put = write(fd, at, n);
         if (put < 0) {
             if (errno == EINTR) continue;
-            return fail_errno(err, "cannot write", path);
+            return md_fail_errno(err, "cannot write", path);
         }
         at += put;
         n -= (size_t)put;
@@ -115,24 +121,24 @@ md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md
     md_status status;
     int fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0) {
-        status = fail_errno(err, "cannot create", temp);
+        status = md_fail_errno(err, "cannot create", temp);
         free(temp);
         return status;
     }
     fchmod(fd, 0644);
     MD_TRY_GOTO(write_fully(fd, bytes, n, temp, err));
     if (fsync(fd) != 0) {
-        status = fail_errno(err, "cannot sync", temp);
+        status = md_fail_errno(err, "cannot sync", temp);
         goto fail;
     }
     if (close(fd) != 0) {
         fd = -1;
-        status = fail_errno(err, "cannot close", temp);
+        status = md_fail_errno(err, "cannot close", temp);
         goto fail;
     }
     fd = -1;
     if (rename(temp, path) != 0) {
-        status = fail_errno(err, "cannot rename over", path);
+        status = md_fail_errno(err, "cannot rename over", path);
         goto fail;
     }
     free(temp);
@@ -168,4 +174,21 @@ char *md_path_join(const char *dir, const char *name) {
     if (a && dir[a - 1] != '/') out[at++] = '/';
     memcpy(out + at, name, b + 1);
     return out;
+}
+
+md_status md_dir_make(const char *path, unsigned mode, md_error *err) {
+    char part[MAX_FOLDER + 1];
+    size_t n = strlen(path);
+    if (n > MAX_FOLDER) return md_fail(err, MD_E_USAGE, "%.80s...: a path of %zu bytes", path, n);
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != 0) continue;
+        char kept = part[i];
+        part[i] = 0;
+        if (mkdir(part, (mode_t)mode) != 0 && errno != EEXIST)
+            return md_fail(err, MD_E_IO, "%s: cannot make the folder: %s", part, strerror(errno));
+        part[i] = kept;
+    }
+    if (!md_dir_exists(path)) return md_fail(err, MD_E_IO, "%s: is in the way of a folder of that name", path);
+    return MD_OK;
 }

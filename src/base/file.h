@@ -8,6 +8,9 @@
 
 #include "base/status.h"
 
+// "path: what: why", where why is errno's: MD_E_NOT_FOUND, MD_E_MEMORY or MD_E_IO.
+md_status md_fail_errno(md_error *err, const char *what, const char *path);
+
 // Reads a whole regular file into a malloc'd, NUL-terminated buffer (*out owned by the caller). Refuses files larger
 // than `max` bytes. MD_E_NOT_FOUND where there is none, MD_E_IO otherwise; the message names the path.
 md_status md_file_read_all(const char *path, size_t max, char **out, size_t *out_size, md_error *err);
@@ -20,6 +23,10 @@ bool md_file_exists(const char *path);
 // reader to refuse, not to be taken as absent.
 bool md_path_present(const char *path);
 bool md_dir_exists(const char *path);
+
+// Makes the folder and what is missing above it (mkdir -p), each with `mode` less the umask. MD_E_IO, MD_E_USAGE (a
+// path of over 4,096 bytes).
+md_status md_dir_make(const char *path, unsigned mode, md_error *err);
 
 // "dir/name" in a malloc'd string; NULL when out of memory.
 char *md_path_join(const char *dir, const char *name);

@@ -8,14 +8,13 @@
 md_status md_json_parse(const char *bytes, size_t n, bool allow_nul, const char *what, json_t **out, md_error *err) {
     json_error_t at;
     size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | (allow_nul ? JSON_ALLOW_NUL : 0u);
-    *out = json_loadb(bytes, n, flags, &at);
-    if (!*out) {
-        // Where an allocation fails, jansson returns without a text more often than with this code.
-        if (json_error_code(&at) == json_error_out_of_memory || at.text[0] == 0)
-            return md_fail(err, MD_E_MEMORY, "%s: out of memory while reading JSON", what);
+    uint64_t losses = md_json_losses();
+    *out = md_json_load(bytes, n, flags, &at);
+    if (!*out && md_json_losses() != losses)
+        return md_fail(err, MD_E_MEMORY, "%s: out of memory while reading JSON", what);
+    if (!*out)
         return md_fail(err, MD_E_FORMAT, "%s: not valid JSON: %s (line %d, column %d)", what, at.text, at.line,
                        at.column);
-    }
     return MD_OK;
 }
 

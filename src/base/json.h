@@ -15,6 +15,14 @@
 // U+0000 (then use json_string_length). *out is a new reference.
 md_status md_json_parse(const char *bytes, size_t n, bool allow_nul, const char *what, json_t **out, md_error *err);
 
+// jansson leaves out or cuts what it cannot allocate, and seldom says so. This is the number of its allocations that
+// have failed in this thread: whoever builds JSON compares it before and after, and takes the result only when it is
+// the same.
+uint64_t md_json_losses(void);
+
+// json_loadb, but that it gives NULL and counts a loss where an allocation fails (json_loadb is not safe then).
+json_t *md_json_load(const char *bytes, size_t n, size_t flags, json_error_t *error);
+
 // Reads and parses a file of at most `max` bytes.
 md_status md_json_read_file(const char *path, size_t max, json_t **out, md_error *err);
 

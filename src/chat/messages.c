@@ -196,11 +196,13 @@ md_status md_chat_messages_check(const json_t *messages, bool keep_developer, js
     *out = NULL;
     if (!json_is_array(messages)) return wrong_type(err, "messages", "an array", messages);
     if (json_array_size(messages) == 0) return md_fail(err, MD_E_USAGE, "messages: expected at least one message");
+    uint64_t losses = md_json_losses();
     json_t *copy = json_deep_copy(messages);
     if (!copy) return out_of_memory(err);
     json_array_foreach(copy, i, message) {
         set_path(path, "messages[%zu]", i);
         md_status status = check_message(message, path, keep_developer, err);
+        if (status == MD_OK && md_json_losses() != losses) status = out_of_memory(err);
         if (status == MD_OK) continue;
         json_decref(copy);
         return status;
@@ -258,8 +260,12 @@ md_status md_chat_tools_check(const json_t *tools, json_t **out, md_error *err) 
             return md_fail(err, MD_E_USAGE, "%s.function.name: '%s' is there twice", path, json_string_value(name));
     }
     if (n == 0) return MD_OK;
+    uint64_t losses = md_json_losses();
     *out = json_deep_copy(tools);
-    return *out ? MD_OK : out_of_memory(err);
+    if (md_json_losses() == losses) return MD_OK;
+    json_decref(*out);
+    *out = NULL;
+    return out_of_memory(err);
 }
 
 const json_t *md_chat_tool_find(const json_t *tools, const char *name, size_t n) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "chat/messages.h"
 #include "chat/toolcall_parts.h"
 
@@ -135,7 +136,9 @@ static md_tc_result step(md_toolcall_parser *p) {
 
 static void run(md_toolcall_parser *p) {
     while (p->held.size > 0 && p->status == MD_OK) {
+        uint64_t losses = md_json_losses();
         md_tc_result result = step(p);
+        if (md_json_losses() != losses && p->status == MD_OK) p->status = MD_E_MEMORY; // what was read may be wrong
         if (result == MD_TC_OK) continue;
         if (result == MD_TC_MORE && !(p->finished && p->state > MD_TC_TEXT && p->state != MD_TC_PLAIN)) break;
         if (result == MD_TC_DONE) {

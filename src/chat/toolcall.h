@@ -2,9 +2,9 @@
 //
 // Styles:
 // - XML (MiniCPM5): <function name="N"><param name="K">V</param></function>, V perhaps in <![CDATA[...]]>. A value's
-//   JSON type follows the tool's schema: "string" keeps the characters; any other type is read as JSON (or Python's
-//   True, False, None) and stays a string where it is none; without a schema a number, true, false, null, an array or
-//   an object is taken as that, everything else as a string.
+//   JSON type follows the tool's schema (chat/param_types.h): "string" keeps the characters; any other type is read as
+//   JSON (or Python's True, False, None) and stays a string where it is none; without a schema a number, true, false,
+//   null, an array or an object is taken as that, everything else as a string.
 // - HERMES (Qwen, SmolLM3 and others): <tool_call>{"name": "N", "arguments": {...}}</tool_call>.
 // - LLAMA3: the answer as a whole is {"name": "N", "parameters": {...}} (perhaps after <|python_tag|>; several are
 //   separated by ";").

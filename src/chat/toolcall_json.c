@@ -66,7 +66,7 @@ static md_tc_result usual_head(const md_toolcall_parser *p, size_t *pos, size_t 
 }
 
 static bool is_object(const char *text, size_t n) {
-    json_t *json = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+    json_t *json = md_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
     bool object = json_is_object(json);
     json_decref(json);
     return object;
@@ -75,7 +75,7 @@ static bool is_object(const char *text, size_t n) {
 // A complete object in any order of members.
 static md_tc_result emit_object(md_toolcall_parser *p) {
     json_t *json =
-        json_loadb(p->held.data + p->object, p->scan - p->object, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+        md_json_load(p->held.data + p->object, p->scan - p->object, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
     const json_t *name = json_object_get(json, "name"), *arguments = json_object_get(json, "arguments");
     if (!arguments) arguments = json_object_get(json, "parameters");
     md_tc_result result = MD_TC_BAD;

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "chat/messages.h"
+#include "chat/param_types.h"
 #include "chat/toolcall_parts.h"
 
 enum { MAX_ATTRIBUTE = 256 };
@@ -77,20 +78,11 @@ static void emit_string(md_toolcall_parser *p, const char *text, size_t n) {
     md_tc_emit(p, MD_TOOLCALL_ARGS, "\"", 1);
 }
 
-// The schema's `type` of the current parameter; NULL where nothing is declared.
-static const json_t *declared_type(const md_toolcall_parser *p) {
+// The types that the current parameter's schema allows (MD_PARAM_*); 0 where nothing is declared.
+static unsigned declared_types(const md_toolcall_parser *p) {
     const json_t *function = md_chat_tool_find(p->tools, p->held.data + p->name_at, p->name_size);
-    const json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
-    return json_object_get(json_object_getn(properties, md_buf_str(&p->key), p->key.size), "type");
-}
-
-static bool type_has(const json_t *type, const char *name) {
-    const json_t *item;
-    size_t i;
-    if (json_is_string(type)) return strcmp(json_string_value(type), name) == 0;
-    json_array_foreach((json_t *)(uintptr_t)type, i,
-                       item) if (json_is_string(item) && strcmp(json_string_value(item), name) == 0) return true;
-    return false;
+    return md_param_types(json_object_get(function, "parameters"),
+                          md_param_schema(function, md_buf_str(&p->key), p->key.size));
 }
 
 static md_tc_result read_param(md_toolcall_parser *p, size_t after) {
@@ -134,8 +126,7 @@ static md_tc_result start_value(md_toolcall_parser *p) {
     p->cdata = result == MD_TC_OK;
     if (p->cdata) p->pos = pos + sizeof mark - 1;
     p->scan = p->pos;
-    const json_t *type = declared_type(p);
-    p->is_string = json_is_string(type) && type_has(type, "string");
+    p->is_string = declared_types(p) == MD_PARAM_STRING;
     if (p->is_string) md_tc_emit(p, MD_TOOLCALL_ARGS, "\"", 1);
     p->state = MD_TC_VALUE;
     return MD_TC_OK;
@@ -155,7 +146,7 @@ static md_tc_result value_ends(const md_toolcall_parser *p, size_t pos, size_t *
 // A value that is not declared a string: as JSON where it is some.
 static void emit_typed(md_toolcall_parser *p, const char *text, size_t n) {
     static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    const json_t *type = declared_type(p);
+    unsigned types = declared_types(p);
     size_t begin = 0, end = n;
     while (begin < end && md_tc_is_space(text[begin])) begin++;
     while (end > begin && md_tc_is_space(text[end - 1])) end--;
@@ -167,9 +158,9 @@ static void emit_typed(md_toolcall_parser *p, const char *text, size_t n) {
         size = strlen(value);
         break;
     }
-    json_t *json = json_loadb(value, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    bool takes = json && !json_is_string(json) && !(p->cdata && !type);
-    if (type && type_has(type, "string") && !json_is_null(json)) takes = false; // ["string", "null"]
+    json_t *json = md_json_load(value, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    bool takes = json && !json_is_string(json) && !(p->cdata && !types);
+    if (types & MD_PARAM_STRING && !(types & MD_PARAM_NULL && json_is_null(json))) takes = false; // ["string", "null"]
     json_decref(json);
     if (takes)
         md_tc_emit(p, MD_TOOLCALL_ARGS, value, size);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/membench.h"
 #include "base/status.h"
+#include "cli/shared.h"
 #include "cli/term.h"
 
 enum { WARM_TOKENS = 3, CEILING_PASSES = 2 };
@@ -15,8 +16,14 @@ static const uint64_t CEILING_BYTES = (uint64_t)768 << 20;
 typedef struct side_state {
     md_model *model;
     md_session *session;
-    double *decode, *prefill; // [repeats]
+    md_model_info info;
+    double position_bytes; // of the KV cache
 } side_state;
+
+// What was measured of one side at one depth, and memory to work with.
+typedef struct series {
+    double *decode, *prefill; // [repeats] tokens a second
+} series;
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -40,26 +47,23 @@ static md_status open_side(const md_bench_options *options, uint32_t index, side
                                       .groups = options->groups,
                                       .deadline_ms = options->deadline_ms};
     MD_TRY(md_model_open(options->model, &model_options, &side->model, err));
-    md_model_info info;
-    md_model_get_info(side->model, &info);
+    md_model_get_info(side->model, &side->info);
+    if (index == 0) md_warn_threads(side->model);
     uint64_t widest = options->prompt > options->decode + WARM_TOKENS ? options->prompt : options->decode + WARM_TOKENS;
     uint64_t need = options->depth + widest;
-    if (need > info.context)
+    if (need > side->info.context)
         return md_fail(err, MD_E_USAGE, "%s: depth %u and %llu tokens do not fit its context of %u", options->model,
-                       options->depth, (unsigned long long)widest, info.context);
+                       options->depth, (unsigned long long)widest, side->info.context);
     md_session_options session_options = {.context = (uint32_t)need, .kv = options->kv, .kv_from_start = true};
     MD_TRY(md_session_open(side->model, &session_options, &side->session, err));
     MD_TRY(md_session_quantize(side->session, err));
-    side->decode = calloc(options->repeats, sizeof *side->decode);
-    side->prefill = calloc(options->repeats, sizeof *side->prefill);
-    return side->decode && side->prefill ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
+    side->position_bytes = (double)md_session_kv_bytes(side->session) / md_session_context(side->session);
+    return MD_OK;
 }
 
 static void close_side(side_state *side) {
     md_session_close(side->session);
     md_model_close(side->model);
-    free(side->decode);
-    free(side->prefill);
 }
 
 static md_status to_depth(side_state *side, uint32_t depth, md_error *err) {
@@ -84,16 +88,66 @@ static md_status measure(side_state *side, uint32_t depth, const uint32_t *token
     return MD_OK;
 }
 
-static md_status run_repeat(const md_bench_options *options, side_state *sides, uint32_t repeat, const uint32_t *tokens,
-                            md_error *err) {
-    for (uint32_t i = 0; i < options->sides; i++) {
-        side_state *side = &sides[repeat % 2 ? options->sides - 1 - i : i]; // AB BA AB ...
-        if (options->prompt)
-            MD_TRY(measure(side, options->depth, tokens, options->prompt, false, &side->prefill[repeat], err));
-        if (options->decode)
-            MD_TRY(measure(side, options->depth, tokens, options->decode, true, &side->decode[repeat], err));
+// ---- medians ---------------------------------------------------------------------------------------------------
+
+// Everything a measurement fills, freed as one.
+typedef struct measured {
+    uint32_t *tokens;              // [prompt + decode + WARM_TOKENS]
+    double *ceilings, *scratch;    // [repeats] bytes a second
+    series at[MD_BENCH_SWEEP_MAX]; // [count]
+    uint32_t count;
+} measured;
+
+static void free_measured(measured *m) {
+    free(m->tokens);
+    free(m->ceilings);
+    free(m->scratch);
+    for (uint32_t i = 0; i < m->count; i++) {
+        free(m->at[i].decode);
+        free(m->at[i].prefill);
     }
-    return MD_OK;
+}
+
+static md_status alloc_measured(const md_bench_options *options, uint32_t count, measured *m, md_error *err) {
+    size_t n = options->repeats;
+    bool whole = true;
+    *m = (measured){.count = count};
+    m->tokens = calloc((size_t)options->prompt + options->decode + WARM_TOKENS, sizeof *m->tokens);
+    m->ceilings = calloc(n, sizeof *m->ceilings);
+    m->scratch = calloc(n, sizeof *m->scratch);
+    for (uint32_t i = 0; i < count; i++) {
+        m->at[i] = (series){calloc(n, sizeof(double)), calloc(n, sizeof(double))};
+        whole &= m->at[i].decode && m->at[i].prefill;
+    }
+    return whole && m->tokens && m->ceilings && m->scratch ? MD_OK
+                                                           : md_fail(err, MD_E_MEMORY, "out of memory for a benchmark");
+}
+
+static double median_of(const double *values, uint32_t n, double *scratch) {
+    memcpy(scratch, values, n * sizeof *scratch);
+    return median(scratch, n);
+}
+
+static void rate_of(const md_bench_options *options, const side_state *side, uint32_t depth, const measured *m,
+                    const series *at, md_bench_rate *out) {
+    uint32_t n = options->repeats;
+    double bytes = (double)side->info.bytes_per_token + side->position_bytes * (depth + options->decode / 2.0);
+    *out = (md_bench_rate){.workers = side->info.workers, .depth = depth};
+    if (options->prompt) out->prefill_tps = median_of(at->prefill, n, m->scratch);
+    if (!options->decode) return;
+    out->decode_tps = median_of(at->decode, n, m->scratch);
+    out->read_gbps = out->decode_tps * bytes / 1e9;
+    if (!m->ceilings[0]) return;
+    for (uint32_t r = 0; r < n; r++) m->scratch[r] = at->decode[r] * bytes / m->ceilings[r];
+    out->ceiling_fraction = median(m->scratch, n);
+    out->ceiling_gbps = median_of(m->ceilings, n, m->scratch) / 1e9;
+}
+
+static void ratio_of(uint32_t n, const measured *m, md_bench_result *out) {
+    for (uint32_t r = 0; r < n; r++) m->scratch[r] = m->at[1].decode[r] / m->at[0].decode[r];
+    out->ratio = median(m->scratch, n);
+    out->ratio_min = m->scratch[0];
+    out->ratio_max = m->scratch[n - 1];
 }
 
 static void keep_text(char *to, size_t size, const char **text) {
@@ -101,69 +155,106 @@ static void keep_text(char *to, size_t size, const char **text) {
     *text = to;
 }
 
-static void keep_info(const md_model *model, md_bench_side *side) {
-    md_model_get_info(model, &side->info);
+static void keep_info(const md_model_info *info, md_bench_side *side) {
+    side->info = *info;
     keep_text(side->name, sizeof side->name, &side->info.name);
     keep_text(side->engine, sizeof side->engine, &side->info.engine);
     keep_text(side->backend, sizeof side->backend, &side->info.backend);
     side->info.dir = NULL;
 }
 
-static void summarize(const md_bench_options *options, side_state *sides, const double *ceilings, double *scratch,
-                      md_bench_result *out) {
-    uint32_t n = options->repeats;
-    side_state *last = &sides[options->sides - 1];
-    md_model_info info;
-    md_model_get_info(last->model, &info);
-    double position = (double)md_session_kv_bytes(last->session) / md_session_context(last->session);
-    double bytes = (double)info.bytes_per_token + position * (options->depth + options->decode / 2.0);
-    if (options->sides == 2 && options->decode) {
-        for (uint32_t r = 0; r < n; r++) scratch[r] = sides[1].decode[r] / sides[0].decode[r];
-        out->ratio = median(scratch, n);
-        out->ratio_min = scratch[0];
-        out->ratio_max = scratch[n - 1];
-    }
-    if (options->decode && ceilings) {
-        for (uint32_t r = 0; r < n; r++) scratch[r] = last->decode[r] * bytes / ceilings[r];
-        out->ceiling_fraction = median(scratch, n);
-        memcpy(scratch, ceilings, n * sizeof *scratch);
-        out->ceiling_gbps = median(scratch, n) / 1e9;
-    }
-    for (uint32_t i = 0; i < options->sides; i++) {
-        keep_info(sides[i].model, &out->side[i]);
-        if (options->decode) out->side[i].decode_tps = median(sides[i].decode, n);
-        if (options->prompt) out->side[i].prefill_tps = median(sides[i].prefill, n);
-    }
-    out->read_gbps = out->side[options->sides - 1].decode_tps * bytes / 1e9;
+// ---- runs ------------------------------------------------------------------------------------------------------
+
+static md_status measure_ceiling(const side_state *side, double *out, md_error *err) {
+    if (strcmp(side->info.backend, "cpu") != 0) return MD_OK;
+    return md_membench_read(side->info.workers, CEILING_BYTES, CEILING_PASSES, out, err);
 }
 
-static md_status run_all(const md_bench_options *options, side_state *sides, uint32_t *tokens, double *ceilings,
-                         double *scratch, md_bench_result *out, md_error *err) {
-    md_model_info info = {0};
-    for (uint32_t i = 0; i < options->sides; i++) MD_TRY(open_side(options, i, &sides[i], err));
-    md_model_get_info(sides[0].model, &info);
-    fill_tokens(tokens, options->prompt + options->decode + WARM_TOKENS, info.vocab);
-    bool cpu = strcmp(info.backend, "cpu") == 0;
-    for (uint32_t r = 0; r < options->repeats; r++) {
-        if (cpu) MD_TRY(md_membench_read(info.workers, CEILING_BYTES, CEILING_PASSES, &ceilings[r], err));
-        MD_TRY(run_repeat(options, sides, r, tokens, err));
+static md_status check_repeats(const md_bench_options *options, md_error *err) {
+    if (options->repeats >= 1 && options->repeats <= MD_BENCH_REPEATS_MAX) return MD_OK;
+    return md_fail(err, MD_E_USAGE, "%u repeats, expected 1 to %d", options->repeats, MD_BENCH_REPEATS_MAX);
+}
+
+static md_status run_repeat(const md_bench_options *options, side_state *sides, uint32_t repeat, measured *m,
+                            md_error *err) {
+    MD_TRY(measure_ceiling(&sides[0], &m->ceilings[repeat], err));
+    for (uint32_t i = 0; i < options->sides; i++) {
+        uint32_t index = repeat % 2 ? options->sides - 1 - i : i; // AB BA AB ...
+        side_state *side = &sides[index];
+        series *at = &m->at[index];
+        if (options->prompt)
+            MD_TRY(measure(side, options->depth, m->tokens, options->prompt, false, &at->prefill[repeat], err));
+        if (options->decode)
+            MD_TRY(measure(side, options->depth, m->tokens, options->decode, true, &at->decode[repeat], err));
     }
-    summarize(options, sides, cpu ? ceilings : NULL, scratch, out);
     return MD_OK;
 }
 
 md_status md_bench_run(const md_bench_options *options, md_bench_result *out, md_error *err) {
     *out = (md_bench_result){0};
-    if (options->repeats < 1 || options->repeats > MD_BENCH_REPEATS_MAX)
-        return md_fail(err, MD_E_USAGE, "%u repeats, expected 1 to %d", options->repeats, MD_BENCH_REPEATS_MAX);
+    MD_TRY(check_repeats(options, err));
     side_state sides[MD_BENCH_SIDES_MAX] = {0};
-    uint32_t *tokens = calloc((size_t)options->prompt + options->decode + WARM_TOKENS, sizeof *tokens);
-    double *ceilings = calloc(options->repeats, sizeof *ceilings), *scratch = calloc(options->repeats, sizeof *scratch);
-    md_status status = tokens && ceilings && scratch ? run_all(options, sides, tokens, ceilings, scratch, out, err)
-                                                     : md_fail(err, MD_E_MEMORY, "out of memory for a benchmark");
+    measured m;
+    md_status status;
+    MD_TRY_GOTO(alloc_measured(options, options->sides, &m, err));
+    for (uint32_t i = 0; i < options->sides; i++) MD_TRY_GOTO(open_side(options, i, &sides[i], err));
+    fill_tokens(m.tokens, options->prompt + options->decode + WARM_TOKENS, sides[0].info.vocab);
+    for (uint32_t r = 0; r < options->repeats; r++) MD_TRY_GOTO(run_repeat(options, sides, r, &m, err));
+    for (uint32_t i = 0; i < options->sides; i++) {
+        keep_info(&sides[i].info, &out->side[i]);
+        rate_of(options, &sides[i], options->depth, &m, &m.at[i], &out->side[i].rate);
+    }
+    if (options->sides == 2 && options->decode) ratio_of(options->repeats, &m, out);
+fail:
     for (uint32_t i = 0; i < options->sides; i++) close_side(&sides[i]);
-    free(tokens);
-    free(ceilings);
-    free(scratch);
+    free_measured(&m);
     return status;
+}
+
+// The last side alone, decoding.
+static md_bench_options decode_options(const md_bench_options *options) {
+    md_bench_options one = *options;
+    one.prompt = 0;
+    one.sides = 1;
+    one.engine[0] = options->engine[options->sides - 1];
+    return one;
+}
+
+md_status md_bench_by_depth(const md_bench_options *options, const uint32_t *depth, uint32_t count, md_bench_sweep *out,
+                            md_error *err) {
+    md_bench_options one = decode_options(options);
+    *out = (md_bench_sweep){0};
+    MD_TRY(check_repeats(options, err));
+    for (uint32_t i = 0; i < count; i++)
+        if (i == 0 || depth[i] > one.depth) one.depth = depth[i];
+    side_state side = {0};
+    measured m;
+    md_status status;
+    MD_TRY_GOTO(alloc_measured(&one, count, &m, err));
+    MD_TRY_GOTO(open_side(&one, 0, &side, err));
+    fill_tokens(m.tokens, one.decode + WARM_TOKENS, side.info.vocab);
+    for (uint32_t r = 0; r < one.repeats; r++) {
+        MD_TRY_GOTO(measure_ceiling(&side, &m.ceilings[r], err));
+        for (uint32_t i = 0; i < count; i++)
+            MD_TRY_GOTO(measure(&side, depth[i], m.tokens, one.decode, true, &m.at[i].decode[r], err));
+    }
+    for (uint32_t i = 0; i < count; i++) rate_of(&one, &side, depth[i], &m, &m.at[i], &out->rate[i]);
+    out->count = count;
+fail:
+    close_side(&side);
+    free_measured(&m);
+    return status;
+}
+
+md_status md_bench_by_workers(const md_bench_options *options, uint32_t most, md_bench_sweep *out, md_error *err) {
+    md_bench_options one = decode_options(options);
+    *out = (md_bench_sweep){0};
+    for (uint32_t groups = 1; out->count < MD_BENCH_SWEEP_MAX; groups = groups * 2 < most ? groups * 2 : most) {
+        md_bench_result result;
+        one.groups = groups;
+        MD_TRY(md_bench_run(&one, &result, err));
+        out->rate[out->count++] = result.side[0].rate;
+        if (groups >= most) break;
+    }
+    return MD_OK;
 }

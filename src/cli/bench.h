@@ -10,7 +10,7 @@
 
 #include "megadecode.h"
 
-enum { MD_BENCH_SIDES_MAX = 2, MD_BENCH_REPEATS_MAX = 1000 };
+enum { MD_BENCH_SIDES_MAX = 2, MD_BENCH_REPEATS_MAX = 1000, MD_BENCH_SWEEP_MAX = 64 };
 
 typedef struct md_bench_options {
     const char *model;
@@ -23,21 +23,39 @@ typedef struct md_bench_options {
     uint32_t repeats;                      // 1..MD_BENCH_REPEATS_MAX
 } md_bench_options;
 
+typedef struct md_bench_rate { // medians of one engine at one setting
+    uint32_t workers, depth;
+    double decode_tps, prefill_tps; // 0: not measured
+    double read_gbps;               // weights and cache bytes of a token x decode_tps, 1e9 bytes a second
+    double ceiling_gbps;            // of the read ceilings measured between; 0: not known for this device
+    double ceiling_fraction;        // read over ceiling, median pair by pair
+} md_bench_rate;
+
 typedef struct md_bench_side {
     md_model_info info; // its strings are below: those of a closed model are gone
     char name[128], engine[32], backend[32];
-    double decode_tps, prefill_tps; // medians; 0: not measured
+    md_bench_rate rate;
 } md_bench_side;
+
+typedef struct md_bench_sweep {
+    uint32_t count; // 0: not measured
+    md_bench_rate rate[MD_BENCH_SWEEP_MAX];
+} md_bench_sweep;
 
 typedef struct md_bench_result {
     md_bench_side side[MD_BENCH_SIDES_MAX];
-    double read_gbps; // bytes_per_token (and the cache at that depth) x decode_tps of the last side, 1e9 bytes a second
-    double ceiling_gbps;                // median of the read ceilings measured between; 0: not known for this device
-    double ceiling_fraction;            // read over ceiling, median pair by pair
-    double ratio, ratio_min, ratio_max; // decode rate of side 1 over side 0, pair by pair (median, least, most)
+    double ratio, ratio_min, ratio_max;  // decode rate of side 1 over side 0, pair by pair (median, least, most)
+    md_bench_sweep by_workers, by_depth; // decode only, of the last side
 } md_bench_result;
 
 // MD_E_USAGE for options that do not fit the model (depth + tokens beyond its context), and what opening it gives.
+// Fills all of *out but the sweeps.
 md_status md_bench_run(const md_bench_options *options, md_bench_result *out, md_error *err);
+
+// The decode rate of the last side's engine at `count` depths, in turn, with one model open.
+md_status md_bench_by_depth(const md_bench_options *options, const uint32_t *depth, uint32_t count, md_bench_sweep *out,
+                            md_error *err);
+// The same with 1, 2, 4, ... and at last `most` workers.
+md_status md_bench_by_workers(const md_bench_options *options, uint32_t most, md_bench_sweep *out, md_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 // The commands of `megadecode chat`: lines that begin with '/'.
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/chat_state.h"
@@ -17,7 +18,7 @@ typedef struct command {
     md_status (*run)(md_chat *chat, const char *rest, md_error *err); // rest: what follows the name, without spaces
 } command;
 
-enum { COMMANDS = 10 };
+enum { COMMANDS = 11 };
 static const command commands[COMMANDS];
 
 // ---- what was said ---------------------------------------------------------------------------------------------
@@ -38,12 +39,20 @@ static md_status run_system(md_chat *chat, const char *rest, md_error *err) {
     return MD_OK;
 }
 
-static md_status run_save(md_chat *chat, const char *rest, md_error *err) {
-    if (!*rest) return md_fail(err, MD_E_USAGE, "/save: expected a file's name");
-    MD_TRY(md_chat_save(chat, rest, err));
-    fprintf(stderr, "%zu messages saved to %s.\n", json_array_size(chat->messages), rest);
-    return MD_OK;
+// Without a name: to the file it was saved to or loaded from.
+static md_status save(md_chat *chat, const char *name, bool replace, md_error *err) {
+    const char *path = *name ? name : chat->file;
+    if (!path) return md_fail(err, MD_E_USAGE, "/save: expected a file's name");
+    char *copy = strdup(path); // chat->file changes
+    if (!copy) return md_fail(err, MD_E_MEMORY, "out of memory");
+    md_status status = md_chat_save(chat, copy, replace, err);
+    if (status == MD_OK) fprintf(stderr, "%zu messages saved to %s.\n", json_array_size(chat->messages), copy);
+    free(copy);
+    return status;
 }
+
+static md_status run_save(md_chat *chat, const char *rest, md_error *err) { return save(chat, rest, false, err); }
+static md_status run_save_over(md_chat *chat, const char *rest, md_error *err) { return save(chat, rest, true, err); }
 
 static md_status run_load(md_chat *chat, const char *rest, md_error *err) {
     if (!*rest) return md_fail(err, MD_E_USAGE, "/load: expected a file's name");
@@ -178,7 +187,8 @@ static const command commands[COMMANDS] = {
     {"set", "[NAME VALUE]", "change a setting (temp, seed, tokens, ...), or list them", run_set},
     {"think", "on|off|show|hide", "let the model think, or not; show its thinking, or not", run_think},
     {"ctx", "", "how full the context is", run_ctx},
-    {"save", "FILE", "write the conversation to a file (OpenAI's messages, JSON)", run_save},
+    {"save", "[FILE]", "write the conversation to a new file, or its own (OpenAI's messages, JSON)", run_save},
+    {"save!", "FILE", "the same, and replace what is there", run_save_over},
     {"load", "FILE", "go on with a saved conversation", run_load},
     {"quit", "", "leave (so does Ctrl-D)", NULL},
 };

@@ -1,7 +1,6 @@
 #include "cli/chat_input.h"
 
 #include <errno.h>
-#include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
@@ -12,13 +11,14 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "cli/chat_history.h"
 #include "cli/term.h"
 
-enum { HISTORY_SIZE = 1000, QUOTES = 3 };
+enum { QUOTES = 3 };
 
 struct md_chat_input {
     EditLine *editor; // NULL: plain lines
-    History *history;
+    md_chat_history history;
     FILE *screen;     // stderr's terminal, buffered: the editor writes character by character
     bool continuing;  // inside a message: the other prompt
     unsigned cleared; // Ctrl-C in a row
@@ -69,32 +69,29 @@ static char *prompt(EditLine *editor) {
     return input && input->continuing ? next : first;
 }
 
-static md_status open_editor(md_chat_input *input, md_error *err) {
-    HistEvent event;
+static md_status open_editor(md_chat_input *input, bool keep, md_error *err) {
     int fd = dup(STDERR_FILENO);
     input->screen = fd < 0 ? NULL : fdopen(fd, "w");
     if (!input->screen && fd >= 0) close(fd);
     input->editor = input->screen ? el_init("megadecode", stdin, input->screen, stderr) : NULL;
-    input->history = history_init();
-    if (!input->editor || !input->history) return md_fail(err, MD_E_IO, "the terminal can't be used for line editing");
-    history(input->history, &event, H_SETSIZE, HISTORY_SIZE);
-    history(input->history, &event, H_SETUNIQUE, 1);
+    if (!input->editor) return md_fail(err, MD_E_IO, "the terminal can't be used for line editing");
+    MD_TRY(md_chat_history_open(&input->history, keep, err));
     el_set(input->editor, EL_CLIENTDATA, input);
     el_set(input->editor, EL_PROMPT, prompt);
     el_set(input->editor, EL_EDITOR, "emacs");
     el_set(input->editor, EL_SIGNAL, 1);
-    el_set(input->editor, EL_HIST, history, input->history);
+    el_set(input->editor, EL_HIST, history, input->history.entries);
     el_set(input->editor, EL_GETCFN, read_character);
     el_source(input->editor, NULL); // the user's ~/.editrc
     return MD_OK;
 }
 
-md_status md_chat_input_open(md_chat_input **out, md_error *err) {
+md_status md_chat_input_open(bool keep, md_chat_input **out, md_error *err) {
     *out = NULL;
     if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
     md_chat_input *input = calloc(1, sizeof *input);
     if (!input) return md_fail(err, MD_E_MEMORY, "out of memory");
-    md_status status = isatty(STDIN_FILENO) ? open_editor(input, err) : MD_OK;
+    md_status status = isatty(STDIN_FILENO) ? open_editor(input, keep, err) : MD_OK;
     if (status == MD_OK)
         *out = input;
     else
@@ -105,7 +102,7 @@ md_status md_chat_input_open(md_chat_input **out, md_error *err) {
 void md_chat_input_close(md_chat_input *input) {
     if (!input) return;
     if (input->editor) el_end(input->editor);
-    if (input->history) history_end(input->history);
+    md_chat_history_close(&input->history);
     if (input->screen) fclose(input->screen);
     free(input);
 }
@@ -120,7 +117,6 @@ static md_status too_long(const md_buf *text, md_error *err) {
 
 // Appends a line without its end.
 static md_status edit_line(md_chat_input *input, md_buf *text, md_chat_read *out, md_error *err) {
-    HistEvent event;
     int n = 0;
     el_set(input->editor, EL_PREP_TERM, 1); // before the prompt is there, so that the terminal echoes nothing by itself
     const char *line = el_gets(input->editor, &n);
@@ -130,7 +126,7 @@ static md_status edit_line(md_chat_input *input, md_buf *text, md_chat_read *out
         fputc('\n', stderr);
         return MD_OK;
     }
-    if (n > 1) history(input->history, &event, H_ENTER, line);
+    if (n > 1) md_chat_history_add(&input->history, line);
     if (line[n - 1] == '\n') n--;
     return md_buf_append(text, line, (size_t)n) == MD_OK ? MD_OK : too_long(text, err);
 }

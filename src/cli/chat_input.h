@@ -26,9 +26,9 @@ typedef enum md_chat_read {
     MD_CHAT_READ_END      // end of the input, Ctrl-D, SIGTERM
 } md_chat_read;
 
-// Edits lines where standard input is a terminal (prompts and echo go to stderr); reads plain lines otherwise. Sets the
-// locale's LC_CTYPE to one with UTF-8.
-md_status md_chat_input_open(md_chat_input **out, md_error *err);
+// Edits lines where standard input is a terminal (prompts and echo go to stderr), with the lines of earlier chats where
+// `keep` (cli/chat_history.h); reads plain lines otherwise. Sets the locale's LC_CTYPE to one with UTF-8.
+md_status md_chat_input_open(bool keep, md_chat_input **out, md_error *err);
 void md_chat_input_close(md_chat_input *input); // NULL is fine
 bool md_chat_input_edits(const md_chat_input *input);
 

@@ -61,10 +61,22 @@ void md_chat_clear(md_chat *chat) {
         json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
 }
 
-md_status md_chat_save(const md_chat *chat, const char *path, md_error *err) {
+static md_status keep_file(md_chat *chat, const char *path, md_error *err) {
+    char *copy = strdup(path);
+    if (!copy) return md_fail(err, MD_E_MEMORY, "out of memory");
+    free(chat->file);
+    chat->file = copy;
+    return MD_OK;
+}
+
+md_status md_chat_save(md_chat *chat, const char *path, bool replace, md_error *err) {
+    bool own = chat->file && strcmp(chat->file, path) == 0;
+    if (!replace && !own && md_path_present(path))
+        return md_fail(err, MD_E_USAGE, "/save: %s is there already; /save! %s replaces it", path, path);
+    uint64_t losses = md_json_losses();
     char *text = json_dumps(chat->messages, JSON_INDENT(2));
     size_t n = text ? strlen(text) : 0;
-    char *line = text ? realloc(text, n + 2) : NULL;
+    char *line = text && md_json_losses() == losses ? realloc(text, n + 2) : NULL;
     if (!line) {
         free(text);
         return md_fail(err, MD_E_MEMORY, "out of memory");
@@ -72,7 +84,7 @@ md_status md_chat_save(const md_chat *chat, const char *path, md_error *err) {
     memcpy(line + n, "\n", 2);
     md_status status = md_file_write_atomic(path, line, n + 1, err);
     free(line);
-    return status;
+    return status == MD_OK ? keep_file(chat, path, err) : status;
 }
 
 md_status md_chat_load(md_chat *chat, const char *path, md_error *err) {
@@ -91,5 +103,5 @@ md_status md_chat_load(md_chat *chat, const char *path, md_error *err) {
         return md_fail_context(err, status, "%s", path);
     }
     json_decref(before);
-    return MD_OK;
+    return keep_file(chat, path, err);
 }

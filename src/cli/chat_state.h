@@ -26,6 +26,7 @@ typedef struct md_chat {
     md_sampling_args sampling; // as given on the command line, then changed by /set
     json_t *stops;             // owned: an array that holds the stop strings /set added
     md_opt_count tokens;       // most tokens of an answer
+    char *file;                // owned: where it was saved or loaded last; NULL: nowhere
     bool person;               // somebody types at a terminal: hints and figures are shown
     bool show_thinking;
     bool unread; // stdout takes no more: nothing is left to do
@@ -52,8 +53,9 @@ const char *md_chat_system(const md_chat *chat);    // NULL: there is none
 // "" takes it away.
 md_status md_chat_set_system(md_chat *chat, const char *text, md_error *err);
 void md_chat_clear(md_chat *chat); // all but the system's message
-// OpenAI's messages as a JSON array, the file whole or not at all.
-md_status md_chat_save(const md_chat *chat, const char *path, md_error *err);
+// OpenAI's messages as a JSON array, the file whole or not at all. MD_E_USAGE where there is a file already, but for
+// the one that this conversation comes from or went to last, and with `replace`.
+md_status md_chat_save(md_chat *chat, const char *path, bool replace, md_error *err);
 // Such a file, or an object with "messages". The conversation stays as it was where it fails.
 md_status md_chat_load(md_chat *chat, const char *path, md_error *err);
 

@@ -1,6 +1,7 @@
 // `megadecode chat`: a conversation, at a terminal or through a pipe.
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "cli/chat_state.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/pull_offer.h"
 #include "cli/term.h"
 
 typedef struct chat_args {
@@ -16,13 +18,14 @@ typedef struct chat_args {
     md_sampling_args sampling;
     md_opt_count tokens, context;
     const char *system, *kv, *template_file;
-    bool no_think, hide_thinking;
+    bool no_think, hide_thinking, no_history;
 } chat_args;
 
 #define AT(member) offsetof(chat_args, member)
 static const md_option chat_options[] = {
     {'c', "context", "CTX", MD_OPT_COUNT, AT(context), 1, 4294967295.0,
-     "tokens that the conversation has room for; without it the model's most, but at most 8192"},
+     "positions of the KV cache: tokens that the conversation has room for; without it the model's most, but at most "
+     "8192"},
     {0, "system", "TEXT", MD_OPT_TEXT, AT(system), 0, 0, "the system prompt"},
     {0, "kv", "KV", MD_OPT_TEXT, AT(kv), 0, 0,
      "KV cache: none (bf16), snapshot (its kv_config.json), 8 or 4 bits, or a file like kv_config.json"},
@@ -30,6 +33,9 @@ static const md_option chat_options[] = {
      "a chat template (Jinja) instead of the model's own"},
     {0, "no-think", NULL, MD_OPT_FLAG, AT(no_think), 0, 0, "ask the template to let the model answer without thinking"},
     {0, "hide-thinking", NULL, MD_OPT_FLAG, AT(hide_thinking), 0, 0, "don't show the model's thinking"},
+    {0, "no-history", NULL, MD_OPT_FLAG, AT(no_history), 0, 0,
+     "neither read nor keep the lines typed at the terminal ($MEGADECODE_HISTORY, or megadecode/history in "
+     "$XDG_STATE_HOME)"},
 };
 
 static const md_option_group chat_groups[] = {
@@ -44,6 +50,7 @@ static const md_option_group chat_groups[] = {
 // ---- opening ---------------------------------------------------------------------------------------------------
 
 static md_status open_chat(md_chat *chat, const chat_args *args, md_error *err) {
+    MD_TRY(md_pull_offer(&args->model, true, err));
     MD_TRY(md_open_model(&args->model, &args->engine, &chat->model, err));
     md_model_get_info(chat->model, &chat->info);
     const md_tokenizer *tokenizer = md_model_tokenizer(chat->model);
@@ -67,6 +74,7 @@ static void close_chat(md_chat *chat) {
     json_decref(chat->messages);
     json_decref(chat->variables);
     json_decref(chat->stops);
+    free(chat->file);
     md_chat_format_close(&chat->format);
     md_session_close(chat->session);
     md_model_close(chat->model);
@@ -111,7 +119,7 @@ static int run(const void *arguments, int words, char **word) {
     md_chat chat = {.sampling = args->sampling, .tokens = args->tokens};
     md_chat_input *input = NULL;
     md_status status = open_chat(&chat, args, &err);
-    if (status == MD_OK) status = md_chat_input_open(&input, &err);
+    if (status == MD_OK) status = md_chat_input_open(!args->no_history, &input, &err);
     if (status == MD_OK) {
         chat.person = md_chat_input_edits(input);
         chat.show_thinking = chat.person && !args->hide_thinking;
@@ -133,9 +141,8 @@ const md_command md_cmd_chat = {
     .name = "chat",
     .summary = "talk with a model",
     .usage = "",
-    .details =
-        "Standard input is a terminal: lines can be edited, and /help lists the commands. It is no terminal: each\n"
-        "line is a turn, and only the answers are written to standard output.",
+    .details = "Standard input is a terminal: lines can be edited, and /help lists the commands. It is no terminal:\n"
+               "each line is a turn, and only the answers are written to standard output.",
     .groups = chat_groups,
     .group_count = sizeof chat_groups / sizeof *chat_groups,
     .args_size = sizeof(chat_args),

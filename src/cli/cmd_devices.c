@@ -1,6 +1,7 @@
 // `megadecode devices`: what there is to compute on.
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "cli/commands.h"
@@ -23,7 +24,10 @@ static const char *string(const json_t *object, const char *key) {
 
 static void print_device(const json_t *device) {
     printf("%-8s", string(device, "device"));
-    if (json_object_get(device, "name"))
+    if (json_object_get(device, "cpus"))
+        printf(" %s, %" PRId64 " CPUs, kernels: %s", string(device, "name"),
+               (int64_t)json_integer_value(json_object_get(device, "cpus")), string(device, "kernels"));
+    else if (json_object_get(device, "name"))
         printf(" %s, compute capability %s, %" PRId64 " SMs, %.1f GB", string(device, "name"), string(device, "sm"),
                (int64_t)json_integer_value(json_object_get(device, "sms")),
                (double)json_integer_value(json_object_get(device, "memory")) * 1e-9);
@@ -37,8 +41,10 @@ static int devices(const void *arguments, int words, char **word) {
     md_error err = {0};
     char *text;
     if (md_devices(&text, &err) != MD_OK) return md_out_error("devices", args->json, &err);
-    json_t *list = json_loads(text, 0, NULL);
+    json_t *list;
+    md_status status = md_json_parse(text, strlen(text), false, "the list of devices", &list, &err);
     md_free(text);
+    if (status != MD_OK) return md_out_error("devices", args->json, &err);
     if (args->json) {
         md_out_json(list);
         return md_out_finish(MD_EXIT_DONE);

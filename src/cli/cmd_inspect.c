@@ -6,12 +6,13 @@
 
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/inspect_svg.h"
 #include "cli/output.h"
 #include "cli/shared.h"
 
 typedef struct inspect_args {
     md_model_args model;
-    const char *kv;
+    const char *kv, *output;
     bool plan, json;
 } inspect_args;
 
@@ -20,7 +21,8 @@ static const md_option inspect_options[] = {
     {0, "plan", NULL, MD_OPT_FLAG, AT(plan), 0, 0, "the stages of a step too"},
     {0, "kv", "KV", MD_OPT_TEXT, AT(kv), 0, 0,
      "the KV cache whose size is said: none, snapshot (where there is one), 8, 4 or a file"},
-    {0, "json", NULL, MD_OPT_FLAG, AT(json), 0, 0, "print one JSON object"},
+    {'o', "output", "FORM", MD_OPT_TEXT, AT(output), 0, 0, "text, json or svg, a picture with the plan (text)"},
+    {0, "json", NULL, MD_OPT_FLAG, AT(json), 0, 0, "the same as -o json"},
 };
 #undef AT
 
@@ -103,21 +105,56 @@ static void print_plan(const json_t *plan) {
     }
 }
 
+typedef enum inspect_form { FORM_TEXT, FORM_JSON, FORM_SVG, FORM_COUNT } inspect_form;
+
+static md_status parse_form(const inspect_args *args, inspect_form *form, md_error *err) {
+    static const char *const names[FORM_COUNT] = {"text", "json", "svg"};
+    const char *text = args->output ? args->output : args->json ? "json" : "text";
+    for (*form = FORM_TEXT; *form < FORM_COUNT; ++*form)
+        if (strcmp(text, names[*form]) == 0) return MD_OK;
+    return md_fail(err, MD_E_USAGE, "--output: found \"%s\", expected text, json or svg", text);
+}
+
+// What a model is called: the last part of its folder or repo id.
+static void name_of(const char *model, char *out, size_t size) {
+    size_t n = strlen(model);
+    while (n > 1 && model[n - 1] == '/') n--;
+    size_t start = n;
+    while (start > 0 && model[start - 1] != '/') start--;
+    snprintf(out, size, "%.*s", (int)(n - start), model + start);
+}
+
+static md_status print_svg(const json_t *root, const char *model, md_error *err) {
+    char name[128];
+    md_buf picture;
+    name_of(model, name, sizeof name);
+    md_status status = md_inspect_svg(root, name, &picture, err);
+    if (status == MD_OK) md_out_write(picture.data, picture.size);
+    md_buf_free(&picture);
+    return status;
+}
+
 static int inspect(const void *arguments, int words, char **word) {
     (void)words, (void)word;
     const inspect_args *args = arguments;
     md_error err = {0};
     char *model = NULL, *text = NULL;
     json_t *root = NULL;
+    inspect_form form = args->json ? FORM_JSON : FORM_TEXT;
     md_status status = MD_OK;
-    md_inspect_options options = {.kv = args->kv, .plan = args->plan};
+    MD_TRY_GOTO(parse_form(args, &form, &err));
+    md_inspect_options options = {.kv = args->kv, .plan = args->plan || form == FORM_SVG};
     MD_TRY_GOTO(md_find_model(args->model.model, &model, &err));
     MD_TRY_GOTO(md_inspect(model, &options, &text, &err));
-    if (args->json) {
+    if (form == FORM_JSON) {
         if (md_out_write(text, strlen(text))) md_out_write("\n", 1);
         goto fail;
     }
     MD_TRY_GOTO(md_json_parse(text, strlen(text), false, "inspect", &root, &err));
+    if (form == FORM_SVG) {
+        status = print_svg(root, model, &err);
+        goto fail;
+    }
     print_hyperparameters(root);
     print_matrices(root);
     print_plan(json_object_get(root, "plan"));
@@ -125,7 +162,7 @@ fail:
     json_decref(root);
     md_free(text);
     free(model);
-    return status == MD_OK ? MD_EXIT_DONE : md_out_error("inspect", args->json, &err);
+    return status == MD_OK ? MD_EXIT_DONE : md_out_error("inspect", form == FORM_JSON, &err);
 }
 
 const md_command md_cmd_inspect = {

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/hub_pull.h"
 #include "cli/output.h"
+#include "cli/pull_offer.h"
 #include "cli/term.h"
 
 typedef struct pull_args {
@@ -26,26 +27,6 @@ static const md_option pull_options[] = {
 static const md_option_group pull_groups[] = {
     {"Pull", pull_options, sizeof pull_options / sizeof *pull_options, 0},
 };
-
-typedef struct display {
-    md_progress bar;
-    char label[96];
-} display;
-
-// "  264 of  612 MB,  11.2 MB/s,  0:31 left": of one width, so that the bar behind it stands still.
-static void draw(void *user, const md_hub_progress *now) {
-    display *d = user;
-    double rate = now->seconds > 0.5 ? (double)now->received / now->seconds : 0;
-    int n = snprintf(d->label, sizeof d->label, "%5.0f of %.0f MB, %6.1f MB/s", (double)now->done * 1e-6,
-                     (double)now->total * 1e-6, rate * 1e-6);
-    double left = rate > 0 ? (double)(now->total - now->done) / rate : 0;
-    if (rate > 0 && left < 360000.0)
-        snprintf(d->label + n, sizeof d->label - (size_t)n, ", %3d:%02d left", (int)left / 60, (int)left % 60);
-    else
-        snprintf(d->label + n, sizeof d->label - (size_t)n, "%13s", "");
-    d->bar.label = d->label;
-    md_progress_draw(&d->bar, now->total ? (double)now->done / (double)now->total : 1);
-}
 
 static const char *origin_of(const md_hub_file *file) {
     if (file->resumed) return "resumed";
@@ -79,12 +60,12 @@ static bool print_text(const char *repo, const md_hub_snapshot *snapshot) {
 static int run(const void *user, int words, char **word) {
     (void)words;
     const pull_args *args = user;
-    display d = {0};
+    md_pull_display d = {0};
     const md_hub_request request = {.repo = word[0],
                                     .revision = args->revision,
                                     .parallel = (unsigned)args->jobs.value,
                                     .cancelled = md_interrupted,
-                                    .progress = md_term_stderr() ? draw : NULL,
+                                    .progress = md_term_stderr() ? md_pull_display_draw : NULL,
                                     .user = &d};
     md_hub_snapshot snapshot;
     md_error err = {0};

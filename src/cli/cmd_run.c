@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/pull_offer.h"
 #include "cli/shared.h"
 #include "cli/term.h"
 
@@ -32,7 +33,8 @@ static const md_option run_options[] = {
     {'n', "tokens", "N", MD_OPT_COUNT, AT(tokens), 0, 4294967295.0,
      "write at most N tokens (512); 0: until the context is full"},
     {'c', "context", "CTX", MD_OPT_COUNT, AT(context), 1, 4294967295.0,
-     "tokens that prompt and answer have room for; without it as many as they need"},
+     "positions of the KV cache: room for prompt and answer, whose last token needs none; without it as many as they "
+     "need"},
     {0, "kv", "KV", MD_OPT_TEXT, AT(kv), 0, 0,
      "KV cache: none (bf16), snapshot (its kv_config.json), 8 or 4 bits, or a file like kv_config.json"},
     {0, "ignore-eos", NULL, MD_OPT_FLAG, AT(ignore_eos), 0, 0, "go on past end-of-text tokens"},
@@ -254,7 +256,8 @@ static int run(const void *arguments, int words, char **word) {
         md_fail(&err, MD_E_USAGE, "-p and -f exclude each other");
         return md_out_error("run", args->json, &err);
     }
-    md_status status = md_open_model(&args->model, &args->engine, &model, &err);
+    md_status status = md_pull_offer(&args->model, !args->json, &err);
+    if (status == MD_OK) status = md_open_model(&args->model, &args->engine, &model, &err);
     if (status == MD_OK) {
         answer a = {.stream = !args->json,
                     .ids = json_array(),

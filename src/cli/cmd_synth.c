@@ -59,7 +59,8 @@ const md_command md_cmd_synth = {
     .summary = "write a snapshot with random weights of a config's shapes",
     .usage = "",
     .details = "For measuring speed where a model's weights are not at hand. The same seed gives the same bytes.\n"
-               "generation_config.json and kv_config.json beside the config are taken along.",
+               "generation_config.json, kv_config.json, tokenizer.json and what belongs to it are taken along from\n"
+               "beside the config; without a tokenizer.json one is made up: a token a byte.",
     .groups = synth_groups,
     .group_count = sizeof synth_groups / sizeof *synth_groups,
     .args_size = sizeof(synth_args),

@@ -96,10 +96,13 @@ void md_docs_program_page(md_buf *out) {
         md_buf_putc(out, '\n');
     }
     md_buf_puts(out, ".SH ENVIRONMENT\n");
+    put_variable(out, "MEGADECODE_MODEL", "the model where \\fB\\-\\-model\\fR is not given");
     put_variable(out, "MEGADECODE_ENGINE", "the engine where \\fB\\-\\-engine\\fR is not given");
     put_variable(out, "MEGADECODE_DEVICE", "the device where \\fB\\-\\-device\\fR is not given");
     put_variable(out, "MEGADECODE_THREADS", "the CPU threads where \\fB\\-\\-threads\\fR is not given");
     put_variable(out, "MEGADECODE_GROUPS", "the workers of a step where \\fB\\-\\-groups\\fR is not given");
+    put_variable(out, "MEGADECODE_CPU", "the best kernels to use: scalar, avx2, avx512, avx512bf16 or neon");
+    put_variable(out, "MEGADECODE_HISTORY", "the file of lines typed in chats; empty: none");
     put_variable(out, "MEGADECODE_LOG", "error, warn, info or debug");
     put_variable(out, "HF_HUB_CACHE, HF_HOME", "where the hub's cache of models lies");
     put_variable(out, "HF_TOKEN, HF_TOKEN_PATH", "the token for the hub, or the file that holds it");

@@ -24,28 +24,10 @@ static md_status take_path(md_buf *path, char **out, md_error *err) {
     return md_fail(err, MD_E_USAGE, "hub cache: a path of over %d bytes (or out of memory)", MD_HUB_PATH_MAX);
 }
 
-// mkdir -p: each missing part of the path.
-static md_status make_folders(const char *path, md_error *err) {
-    char part[MD_HUB_PATH_MAX + 1];
-    size_t n = strlen(path);
-    if (n > MD_HUB_PATH_MAX) return md_fail(err, MD_E_USAGE, "%.80s...: a path of %zu bytes", path, n);
-    memcpy(part, path, n + 1);
-    for (size_t i = 1; i <= n; i++) {
-        if (part[i] != '/' && part[i] != 0) continue;
-        char kept = part[i];
-        part[i] = 0;
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return md_fail(err, MD_E_IO, "%s: cannot make the folder: %s", part, strerror(errno));
-        part[i] = kept;
-    }
-    if (!md_dir_exists(path)) return md_fail(err, MD_E_IO, "%s: is in the way of a folder of that name", path);
-    return MD_OK;
-}
-
 static md_status make_subfolder(const md_hub_cache *cache, const char *name, md_error *err) {
     char *path = NULL;
     MD_TRY(md_hub_cache_path(cache, &path, err, "%s", name));
-    md_status status = make_folders(path, err);
+    md_status status = md_dir_make(path, 0777, err);
     free(path);
     return status;
 }
@@ -64,7 +46,7 @@ md_status md_hub_cache_open(md_hub_cache *cache, const char *repo, md_error *err
     md_buf_puts(&path, "/.locks/");
     md_hub_append_folder(&path, repo);
     MD_TRY_GOTO(take_path(&path, &cache->locks, err));
-    MD_TRY_GOTO(make_folders(cache->locks, err));
+    MD_TRY_GOTO(md_dir_make(cache->locks, 0777, err));
     MD_TRY_GOTO(make_subfolder(cache, "blobs", err));
     MD_TRY_GOTO(make_subfolder(cache, "refs", err));
     MD_TRY_GOTO(make_subfolder(cache, "snapshots", err));
@@ -72,6 +54,23 @@ md_status md_hub_cache_open(md_hub_cache *cache, const char *repo, md_error *err
 fail:
     md_hub_cache_close(cache);
     return status;
+}
+
+void md_hub_cache_remove(const md_hub_cache *cache, const char *etag) {
+    char *path = NULL;
+    if (md_hub_cache_path(cache, &path, NULL, "blobs/%s", etag) == MD_OK) unlink(path);
+    free(path);
+}
+
+void md_hub_cache_discard(const md_hub_cache *cache) {
+    static const char *const names[] = {"blobs", "refs", "snapshots"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = md_path_join(cache->dir, names[i]);
+        if (path) rmdir(path); // fails where there is something in it
+        free(path);
+    }
+    rmdir(cache->dir);
+    rmdir(cache->locks);
 }
 
 void md_hub_cache_close(md_hub_cache *cache) {
@@ -137,7 +136,7 @@ md_status md_hub_cache_ref(const md_hub_cache *cache, const char *revision, cons
     MD_TRY(md_hub_cache_path(cache, &path, err, "refs/%s", revision));
     char *slash = strrchr(path, '/');
     *slash = 0;
-    md_status status = make_folders(path, err);
+    md_status status = md_dir_make(path, 0777, err);
     *slash = '/';
     if (status == MD_OK) status = md_file_write_atomic(path, commit, strlen(commit), err);
     free(path);

@@ -18,6 +18,9 @@ typedef struct md_hub_cache {
 
 // Makes the folders where they are missing. `repo` is a checked repo id.
 md_status md_hub_cache_open(md_hub_cache *cache, const char *repo, md_error *err);
+void md_hub_cache_remove(const md_hub_cache *cache, const char *etag); // a blob
+// Removes the folders that hold nothing: as if the cache had not been opened, where it was new.
+void md_hub_cache_discard(const md_hub_cache *cache);
 void md_hub_cache_close(md_hub_cache *cache);
 
 // A path in the repository's folder, malloc'd: blobs/ETAG, blobs/ETAG.incomplete, snapshots/COMMIT.

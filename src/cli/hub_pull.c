@@ -236,16 +236,25 @@ static uint64_t bytes_there(const pull *p, const md_hub_file *file) {
     return 0;
 }
 
-static md_status check_space(const pull *p, md_error *err) {
+// Whether what is missing has room and is wanted.
+static md_status check_missing(const pull *p, md_error *err) {
+    const md_hub_request *request = p->request;
     uint64_t needed = 0, room = md_hub_cache_free_bytes(&p->cache);
+    size_t files = 0;
     for (size_t i = 0; i < p->out->count; i++) {
         const md_hub_file *file = &p->out->files[i];
         uint64_t more = file->size - bytes_there(p, file);
         needed = needed + more < needed ? UINT64_MAX : needed + more;
+        files += more > 0;
     }
-    if (needed <= room) return MD_OK;
-    return md_fail(err, MD_E_IO, "%s: needs %" PRIu64 " MB more, but %s has %" PRIu64 " MB free", p->request->repo,
-                   needed / 1000000 + 1, p->cache.dir, room / 1000000);
+    if (needed > room)
+        return md_fail(err, MD_E_IO, "%s: needs %" PRIu64 " MB more, but %s has %" PRIu64 " MB free", request->repo,
+                       needed / 1000000 + 1, p->cache.dir, room / 1000000);
+    if (!files || !request->confirm || request->confirm(request->user, files, needed)) return MD_OK;
+    for (size_t i = 0; i < p->out->count; i++) // the index, which had to be read
+        if (p->out->files[i].received) md_hub_cache_remove(&p->cache, p->out->files[i].etag);
+    md_hub_cache_discard(&p->cache);
+    return md_fail(err, MD_E_CANCELLED, "%s: not downloaded", request->repo);
 }
 
 static md_status link_snapshot(pull *p, md_error *err) {
@@ -260,14 +269,15 @@ static md_status link_snapshot(pull *p, md_error *err) {
     return md_hub_cache_path(&p->cache, &out->dir, err, "snapshots/%s", out->commit);
 }
 
+bool md_hub_offline(void) { return md_env("HF_HUB_OFFLINE") && strcmp(md_env("HF_HUB_OFFLINE"), "0") != 0; }
+
 static md_status check_request(const pull *p, md_error *err) {
     if (!md_hub_is_repo_id(p->request->repo))
         return md_fail(err, MD_E_USAGE, "\"%.100s\": expected a model's name like org/name", p->request->repo);
     if (!is_revision(p->revision))
         return md_fail(err, MD_E_USAGE, "revision \"%.100s\": expected the name of a branch or tag, or a commit",
                        p->revision);
-    if (md_env("HF_HUB_OFFLINE") && strcmp(md_env("HF_HUB_OFFLINE"), "0") != 0)
-        return md_fail(err, MD_E_USAGE, "%s: HF_HUB_OFFLINE is set", p->request->repo);
+    if (md_hub_offline()) return md_fail(err, MD_E_USAGE, "%s: HF_HUB_OFFLINE is set", p->request->repo);
     return MD_OK;
 }
 
@@ -284,7 +294,7 @@ md_status md_hub_pull(const md_hub_request *request, md_hub_snapshot *out, md_er
     MD_TRY_GOTO(read_listing(&p, err));
     MD_TRY_GOTO(md_hub_cache_open(&p.cache, request->repo, err));
     MD_TRY_GOTO(add_needed_files(&p, err));
-    MD_TRY_GOTO(check_space(&p, err));
+    MD_TRY_GOTO(check_missing(&p, err));
     MD_TRY_GOTO(download(&p, out->files, out->count, false, err));
     MD_TRY_GOTO(link_snapshot(&p, err));
     out->seconds = md_clock_seconds() - began;

@@ -10,10 +10,13 @@
 #include "cli/hub_download.h"
 
 typedef struct md_hub_request {
-    const char *repo;                                         // "org/name"
-    const char *revision;                                     // branch, tag or commit; NULL: "main"
-    unsigned parallel;                                        // transfers at once; 0: the default
-    bool (*cancelled)(void);                                  // may be NULL
+    const char *repo;        // "org/name"
+    const char *revision;    // branch, tag or commit; NULL: "main"
+    unsigned parallel;       // transfers at once; 0: the default
+    bool (*cancelled)(void); // may be NULL
+    // Asked once it is known what is missing, before any weights come: that many files and bytes. False: the cache is
+    // left as it was (MD_E_CANCELLED). May be NULL.
+    bool (*confirm)(void *user, size_t files, uint64_t bytes);
     void (*progress)(void *user, const md_hub_progress *now); // may be NULL
     void *user;
 } md_hub_request;
@@ -30,6 +33,7 @@ typedef struct md_hub_snapshot {
 // Fills *out (for md_hub_snapshot_free) with what is on the disk afterwards. Errors as md_hub_download's, and
 // MD_E_USAGE for a name or revision that cannot be one, MD_E_UNSUPPORTED for a repository without safetensors weights.
 md_status md_hub_pull(const md_hub_request *request, md_hub_snapshot *out, md_error *err);
+bool md_hub_offline(void); // HF_HUB_OFFLINE is set: md_hub_pull refuses
 void md_hub_snapshot_free(md_hub_snapshot *snapshot);
 
 #endif

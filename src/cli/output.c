@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/option.h"
 
 static bool closed; // stdout's reader has gone
@@ -24,7 +25,8 @@ bool md_out_write(const char *bytes, size_t n) {
 bool md_out_json(json_t *object) {
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
     json_decref(object);
-    if (!text) {
+    if (!text || md_json_losses()) { // a command builds one object, and some of it may be missing
+        free(text);
         fputs("megadecode: out of memory for the JSON output\n", stderr);
         return false;
     }
@@ -42,13 +44,12 @@ int md_out_finish(int status) {
     return status == MD_EXIT_DONE ? MD_EXIT_FAILED : status;
 }
 
-// A message as a JSON string; a path in it may be no UTF-8, and then shows '?' for its bytes above 127.
-static json_t *message_json(const char *message) {
-    json_t *out = json_string(message);
+json_t *md_out_text(const char *text) {
+    json_t *out = json_string(text);
     if (out) return out;
     char copy[sizeof((md_error *)0)->message];
     size_t n = 0;
-    for (; message[n] && n + 1 < sizeof copy; n++) copy[n] = (unsigned char)message[n] > 127 ? '?' : message[n];
+    for (; text[n] && n + 1 < sizeof copy; n++) copy[n] = (unsigned char)text[n] > 127 ? '?' : text[n];
     copy[n] = 0;
     return json_string(copy);
 }
@@ -57,6 +58,6 @@ int md_out_error(const char *command, bool json, const md_error *error) {
     fprintf(stderr, "megadecode %s: %s\n", command, error->message);
     if (json)
         md_out_json(json_pack("{s:{s:s,s:o}}", "error", "status", md_status_name(error->code), "message",
-                              message_json(error->message)));
+                              md_out_text(error->message)));
     return error->code == MD_E_USAGE ? MD_EXIT_USAGE : MD_EXIT_FAILED;
 }

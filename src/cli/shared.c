@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cpu_info.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/term.h"
 
 // MEGADECODE_DATA_DIR, the installed share folder, and MEGADECODE_SOURCE_DIR come from the build.
@@ -115,7 +117,17 @@ md_status md_open_model(const md_model_args *model, const md_engine_args *engine
     md_status status = md_model_open(name, &options, out, err);
     md_progress_clear(&progress);
     free(name);
+    if (status == MD_OK) md_warn_threads(*out);
     return status;
+}
+
+void md_warn_threads(const md_model *model) {
+    md_model_info info;
+    uint32_t cpus = md_cpu_count();
+    md_model_get_info(model, &info);
+    if (strcmp(info.backend, "cpu") != 0 || strcmp(info.engine, "reference") == 0 || info.workers <= cpus) return;
+    md_log(MD_LOG_WARN, "%" PRIu32 " threads on %" PRIu32 " CPU%s take turns, which makes every token slower",
+           info.workers, cpus, cpus == 1 ? "" : "s");
 }
 
 void md_sampling_from_args(const md_model *model, const md_sampling_args *args, md_sampling *out) {

@@ -42,6 +42,9 @@ md_status md_find_model(const char *given, char **out, md_error *err);
 // Finds and opens the model, with a progress bar on a terminal.
 md_status md_open_model(const md_model_args *model, const md_engine_args *engine, md_model **out, md_error *err);
 
+// A warning where the engine has more threads than there are CPUs for them.
+void md_warn_threads(const md_model *model);
+
 // The snapshot's defaults with what was given put over them.
 void md_sampling_from_args(const md_model *model, const md_sampling_args *args, md_sampling *out);
 

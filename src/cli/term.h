@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // Ctrl-C and SIGTERM set the flag that md_interrupted reads; the second one ends the program. Writing to a closed pipe
-// is an error of the write (cli/output.h), not a signal.
+// or past the limit of a file's size is an error of the write (cli/output.h), not a signal.
 void md_signals_install(void);
 bool md_interrupted(void);
 

@@ -1,5 +1,6 @@
 #include "gen/ranking.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,4 +98,29 @@ double md_ranking_logsumexp(const md_ranking *ranking) {
         sum += (double)ranking->count[code] * md_exp(below);
     }
     return greatest + md_ln(sum);
+}
+
+double md_ranking_logprobs(const md_ranking *ranking, uint32_t token, uint32_t n, md_logprob *top) {
+    double norm = md_ranking_logsumexp(ranking);
+    uint32_t ids[MD_TOP_LOGPROBS_MAX];
+    uint32_t found = md_ranking_first(ranking, n < MD_TOP_LOGPROBS_MAX ? n : MD_TOP_LOGPROBS_MAX, ids);
+    for (uint32_t i = 0; i < found; i++)
+        top[i] = (md_logprob){ids[i], (double)md_ranking_value(ranking->code[ids[i]]) - norm};
+    return (double)md_ranking_value(ranking->code[token]) - norm;
+}
+
+md_status md_logprobs(const float *logits, uint32_t vocab, uint32_t token, uint32_t top_count, md_logprob *top,
+                      double *logprob, md_error *err) {
+    if (token >= vocab)
+        return md_fail(err, MD_E_USAGE, "logprobs: token %" PRIu32 ", expected below the vocabulary of %" PRIu32, token,
+                       vocab);
+    if (top_count > MD_TOP_LOGPROBS_MAX || top_count > vocab)
+        return md_fail(err, MD_E_USAGE, "top_logprobs: found %" PRIu32 ", expected at most %d and the vocabulary",
+                       top_count, MD_TOP_LOGPROBS_MAX);
+    md_ranking ranking;
+    MD_TRY(md_ranking_init(&ranking, vocab, err));
+    md_ranking_fill(&ranking, logits);
+    *logprob = md_ranking_logprobs(&ranking, token, top_count, top);
+    md_ranking_free(&ranking);
+    return MD_OK;
 }

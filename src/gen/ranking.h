@@ -52,6 +52,10 @@ uint32_t md_ranking_first(const md_ranking *ranking, uint32_t n, uint32_t *token
 // MD_NEGLIGIBLE below the greatest add nothing. -INFINITY when every logit is.
 double md_ranking_logsumexp(const md_ranking *ranking);
 
+// Log-probabilities under the ranked logits: the token's own, and the `n` likeliest (at most MD_TOP_LOGPROBS_MAX and
+// vocab) in top[n].
+double md_ranking_logprobs(const md_ranking *ranking, uint32_t token, uint32_t n, md_logprob *top);
+
 // A weight of exp(-MD_NEGLIGIBLE) or less of the greatest counts as none: below the resolution of a double's sum.
 #define MD_NEGLIGIBLE 44.0
 

@@ -17,10 +17,4 @@ static inline uint64_t md_draw_u64(uint64_t seed, uint64_t draw) {
     return md_mix64(seed + (draw + 1) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-// The same as a double in [0, 1), a multiple of 2^-53. The seed is mixed first, so that neighbouring seeds do not give
-// shifted copies of one sequence.
-static inline double md_draw_unit(uint64_t seed, uint64_t draw) {
-    return (double)(md_draw_u64(md_mix64(seed), draw) >> 11) * 0x1p-53;
-}
-
 #endif

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mathx.h"
 #include "gen/rng.h"
+#include "gen/weight.h"
 
 // Tokens of one value: candidates are handled by value, from the greatest down.
 typedef struct bucket {
     int32_t code;
-    uint32_t count; // tokens taken of it (the lowest ids)
-    double weight;  // of one token, the greatest logit's being 1
+    uint32_t count;  // tokens taken of it (the lowest ids)
+    uint64_t weight; // of one token (gen/weight.h)
 } bucket;
 
 struct md_sampler {
@@ -157,69 +157,59 @@ static md_status adjust(md_sampler *sampler, const float **logits, md_error *err
 // ---- the choice ------------------------------------------------------------------------------------------------
 
 // Fills sampler->buckets with the candidates that top-k leaves; returns how many buckets, and the sum of their weights.
-static uint32_t take_top_k(md_sampler *sampler, double *total) {
+static uint32_t take_top_k(md_sampler *sampler, uint64_t *total) {
     const md_ranking *ranking = &sampler->ranking;
-    uint64_t left = sampler->params.top_k ? sampler->params.top_k : UINT64_MAX;
-    double greatest = (double)md_ranking_value(ranking->top), sum = 0;
+    uint64_t left = sampler->params.top_k ? sampler->params.top_k : UINT64_MAX, sum = 0;
+    double greatest = (double)md_ranking_value(ranking->top), per_unit = MD_LOG2_E / sampler->params.temperature;
     uint32_t n = 0;
     for (int32_t code = ranking->top; code >= 0 && left; code = md_ranking_below(ranking, code)) {
-        double below = 0; // also when the greatest is +INFINITY
-        if (code != ranking->top) below = ((double)md_ranking_value(code) - greatest) / sampler->params.temperature;
-        if (below < -MD_NEGLIGIBLE) break;
+        uint64_t weight = MD_WEIGHT_ONE; // also when the greatest is +INFINITY
+        if (code != ranking->top) weight = md_weight((greatest - (double)md_ranking_value(code)) * per_unit);
+        if (weight == 0) break;
         uint32_t count = ranking->count[code] < left ? ranking->count[code] : (uint32_t)left;
         left -= count;
-        sampler->buckets[n] = (bucket){code, count, md_exp(below)};
-        sum += (double)count * sampler->buckets[n].weight;
-        n++;
+        sampler->buckets[n++] = (bucket){code, count, weight};
+        sum += count * weight;
     }
     *total = sum;
     return n;
 }
 
 // Keeps the fewest candidates whose weights reach top_p of the total.
-static uint32_t keep_top_p(md_sampler *sampler, uint32_t n, double *total) {
+static uint32_t keep_top_p(md_sampler *sampler, uint32_t n, uint64_t *total) {
     double top_p = sampler->params.top_p;
     if (top_p <= 0 || top_p >= 1) return n;
-    double goal = top_p * *total, sum = 0;
+    uint64_t goal = (uint64_t)ceil(top_p * (double)*total), sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         bucket *b = &sampler->buckets[i];
-        double all = sum + (double)b->count * b->weight;
-        if (all < goal) {
-            sum = all;
+        if (sum + b->count * b->weight < goal) {
+            sum += b->count * b->weight;
             continue;
         }
-        double need = ceil((goal - sum) / b->weight);
-        if (need < b->count) b->count = need < 1 ? 1 : (uint32_t)need;
-        *total = sum + (double)b->count * b->weight;
+        b->count = (uint32_t)((goal - sum + b->weight - 1) / b->weight); // 1 or more: sum < goal
+        *total = sum + b->count * b->weight;
         return i + 1;
     }
-    return n; // rounding left the sum a hair below the goal: all are needed
+    return n; // the goal as a double was rounded beyond the total: all are needed
 }
 
-static uint32_t keep_min_p(md_sampler *sampler, uint32_t n, double *total) {
+static uint32_t keep_min_p(md_sampler *sampler, uint32_t n, uint64_t *total) {
     if (sampler->params.min_p <= 0) return n;
-    double sum = 0;
+    uint64_t least = md_least_weight(sampler->params.min_p), sum = 0;
     uint32_t kept = 0;
-    for (; kept < n && sampler->buckets[kept].weight >= sampler->params.min_p; kept++)
-        sum += (double)sampler->buckets[kept].count * sampler->buckets[kept].weight;
-    *total = sum; // the greatest weighs 1 and min_p <= 1: at least one bucket is kept
+    for (; kept < n && sampler->buckets[kept].weight >= least; kept++)
+        sum += sampler->buckets[kept].count * sampler->buckets[kept].weight;
+    *total = sum; // the greatest weighs most and min_p <= 1: at least one bucket is kept
     return kept;
 }
 
-// The candidate at which the running sum of weights, in rank order, passes u * total.
-static uint32_t draw(md_sampler *sampler, uint32_t n, double total) {
-    double goal = md_draw_unit(sampler->params.seed, sampler->draws++) * total, sum = 0;
-    uint32_t i = 0;
-    for (; i + 1 < n; i++) {
-        double all = sum + (double)sampler->buckets[i].count * sampler->buckets[i].weight;
-        if (goal < all) break;
-        sum = all;
-    }
-    const bucket *b = &sampler->buckets[i];
-    double nth = floor((goal - sum) / b->weight);
-    uint32_t last = b->count - 1;
-    uint32_t index = nth <= 0 ? 0 : nth >= (double)last ? last : (uint32_t)nth;
-    return md_ranking_token(&sampler->ranking, b->code, index);
+// The candidate at which the running sum of weights, in rank order, passes a random part of the total.
+static uint32_t draw(md_sampler *sampler, uint32_t n, uint64_t total) {
+    uint64_t random = md_draw_u64(md_mix64(sampler->params.seed), sampler->draws++);
+    uint64_t goal = md_mul_high(random, total), sum = 0;
+    const bucket *b = sampler->buckets;
+    for (; b + 1 < sampler->buckets + n && sum + b->count * b->weight <= goal; b++) sum += b->count * b->weight;
+    return md_ranking_token(&sampler->ranking, b->code, (uint32_t)((goal - sum) / b->weight));
 }
 
 // Tells a model whose step gave nothing usable from a bias or a constraint that forbids every token.
@@ -235,7 +225,7 @@ md_status md_sampler_next(md_sampler *sampler, const float *logits, uint32_t *to
     const float *given = logits;
     MD_TRY(adjust(sampler, &logits, err));
     if (sampler->params.temperature > 0) {
-        double total = 0;
+        uint64_t total = 0;
         md_ranking_fill(&sampler->ranking, logits);
         uint32_t n = take_top_k(sampler, &total);
         n = keep_top_p(sampler, n, &total);
@@ -249,13 +239,14 @@ md_status md_sampler_next(md_sampler *sampler, const float *logits, uint32_t *to
     return MD_OK;
 }
 
+uint64_t md_sampler_draws(const md_sampler *sampler) { return sampler->draws; }
+
+void md_sampler_take(md_sampler *sampler, uint32_t token) {
+    if (sampler->params.temperature > 0) sampler->draws++;
+    remember(sampler, token, true);
+}
+
 double md_sampler_logprobs(md_sampler *sampler, const float *logits, uint32_t token, uint32_t n, md_logprob *top) {
-    md_ranking *ranking = &sampler->ranking;
-    md_ranking_fill(ranking, logits);
-    double norm = md_ranking_logsumexp(ranking);
-    uint32_t ids[MD_TOP_LOGPROBS_MAX];
-    uint32_t found = md_ranking_first(ranking, n < MD_TOP_LOGPROBS_MAX ? n : MD_TOP_LOGPROBS_MAX, ids);
-    for (uint32_t i = 0; i < found; i++)
-        top[i] = (md_logprob){ids[i], (double)md_ranking_value(ranking->code[ids[i]]) - norm};
-    return (double)md_ranking_value(ranking->code[token]) - norm;
+    md_ranking_fill(&sampler->ranking, logits);
+    return md_ranking_logprobs(&sampler->ranking, token, n, top);
 }

@@ -2,6 +2,7 @@
 // (its layout: base/hubdir.h).
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,11 @@ enum { MAX_PATH_BYTES = 4096, MAX_REF_BYTES = 256 };
 static md_status only_revision(const char *snapshots, const char *repo, char *name, size_t cap, md_error *err) {
     name[0] = 0;
     DIR *folder = opendir(snapshots);
+    if (!folder && errno != ENOENT) return md_fail_errno(err, "cannot list the folder", snapshots);
     if (!folder)
-        return md_fail(err, MD_E_NOT_FOUND, "%s: in the hub cache, but %s is missing (an unfinished download?)", repo,
-                       snapshots);
+        return md_fail(err, MD_E_NOT_FOUND,
+                       "%s: in the hub cache, but %s is missing; 'megadecode pull %s' downloads it", repo, snapshots,
+                       repo);
     size_t count = 0;
     const struct dirent *entry;
     while ((entry = readdir(folder))) {
@@ -30,7 +33,8 @@ static md_status only_revision(const char *snapshots, const char *repo, char *na
     }
     closedir(folder);
     if (count == 0)
-        return md_fail(err, MD_E_NOT_FOUND, "%s: %s holds no revision (an unfinished download?)", repo, snapshots);
+        return md_fail(err, MD_E_NOT_FOUND, "%s: %s holds no revision; 'megadecode pull %s' downloads one", repo,
+                       snapshots, repo);
     if (count > 1)
         return md_fail(err, MD_E_NOT_FOUND,
                        "%s: %zu revisions and no refs/main to choose by; give one of the folders in %s", repo, count,
@@ -86,8 +90,9 @@ static md_status hub_dir(const char *repo, char **dir, md_error *err) {
     md_buf_clear(&path);
     md_buf_printf(&path, "%s/snapshots/%s", md_buf_str(&root), revision);
     if (!path.failed && !md_dir_exists(md_buf_str(&path))) {
-        status = md_fail(err, MD_E_NOT_FOUND, "%s: refs/main names revision %s, but %s is missing", repo, revision,
-                         md_buf_str(&path));
+        status = md_fail(err, MD_E_NOT_FOUND,
+                         "%s: refs/main names revision %s, but %s is missing; 'megadecode pull %s' downloads it", repo,
+                         revision, md_buf_str(&path), repo);
         goto fail;
     }
     *dir = path.failed ? NULL : md_buf_take(&path);

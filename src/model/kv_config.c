@@ -15,6 +15,9 @@ static md_status parse_entry(const json_t *entry, uint32_t layers, uint32_t head
     MD_TRY(md_json_get_int(entry, "bits", INT64_MIN, INT64_MAX, &bits, what, err));
     MD_TRY(md_json_get_int(entry, "group_size", INT64_MIN, INT64_MAX, &group, what, err));
     if (layer < 0) return md_fail(err, MD_E_FORMAT, "%s: \"layer_idx\" is missing", what);
+    if (!json_object_get(entry, "bits"))
+        return md_fail(err, MD_E_FORMAT, "%s: \"bits\" of layer %lld is missing, expected 4 or 8", what,
+                       (long long)layer);
     if (seen[layer]) return md_fail(err, MD_E_FORMAT, "%s: \"layer_idx\" %lld is given twice", what, (long long)layer);
     if (bits != 4 && bits != 8)
         return md_fail(err, MD_E_FORMAT, "%s: \"bits\" of layer %lld is %lld, expected 4 or 8", what, (long long)layer,

@@ -1,7 +1,6 @@
 #include "model/shards.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +65,7 @@ static int by_text(const void *a, const void *b) { return strcmp(*(char *const *
 
 static md_status names_from_folder(const char *dir, name_list *list, md_error *err) {
     DIR *folder = opendir(dir);
-    if (!folder) return md_fail(err, MD_E_IO, "%s: cannot list the folder: %s", dir, strerror(errno));
+    if (!folder) return md_fail_errno(err, "cannot list the folder", dir);
     md_status status = MD_OK;
     const struct dirent *entry;
     while (status == MD_OK && (entry = readdir(folder)))

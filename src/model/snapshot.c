@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "model/config.h"
 #include "model/shards.h"
 
@@ -195,8 +196,9 @@ static md_status bind_layer(binder *b, uint32_t index, md_layer *layer) {
     return take_vector(b, path, b->config->hidden, &layer->ffn_norm);
 }
 
-// Tensors nobody took: what mlx-lm drops too (rotary tables, the head of a tied model) is ignored; anything else means
-// a forward pass that is not modelled.
+// Tensors nobody took: what mlx-lm drops too (rotary tables, the weight of a tied model's head) is ignored; anything
+// else means a forward pass that is not modelled. That includes a quantized head beside a tied config: mlx-lm refuses
+// its scales, and whichever of the two were taken at its word, the other would be wrong.
 static md_status check_rest(binder *b) {
     static const char rotary[] = "rotary_emb.inv_freq";
     for (size_t i = 0; i < b->files->tensors; i++) {
@@ -204,7 +206,11 @@ static md_status check_rest(binder *b) {
         const char *name = rest->tensor->name;
         size_t n = strlen(name), r = strlen(rotary);
         if (rest->used || (n >= r && strcmp(name + n - r, rotary) == 0)) continue;
-        if (b->config->tied_head && strncmp(name, "lm_head.", 8) == 0) continue;
+        if (b->config->tied_head && strcmp(name, "lm_head.weight") == 0) {
+            md_log(MD_LOG_WARN, "%s: tensor %s is not used, since config.json ties the head to the embedding",
+                   rest->file->path, name);
+            continue;
+        }
         return md_fail(b->err, MD_E_UNSUPPORTED, "%s: tensor %s is not part of the model that config.json describes",
                        rest->file->path, name);
     }

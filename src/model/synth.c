@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "model/config.h"
 
-enum { MAX_JSON_BYTES = 16 * 1024 * 1024 };
+enum { MAX_JSON_BYTES = 16 * 1024 * 1024, MAX_NEIGHBOUR_BYTES = 128 * 1024 * 1024 };
 
 // ---- config.json -------------------------------------------------------------------------------------------------
 
@@ -73,24 +73,46 @@ static md_status write_config(const md_config *config, const md_synth_options *o
 
 // ---- its neighbours ----------------------------------------------------------------------------------------------
 
-// Copies `name` from beside the config; where there is none, writes `otherwise` (NULL: nothing).
-static md_status copy_neighbour(const char *config_path, const char *name, const char *otherwise, const char *dir,
-                                md_error *err) {
+// The path of `name` beside the config, malloc'd.
+static md_status neighbour_path(const char *config_path, const char *name, char **out, md_error *err) {
     const char *slash = strrchr(config_path, '/');
-    char *folder = slash ? strndup(config_path, (size_t)(slash - config_path) + 1) : strdup("."), *from = NULL,
-         *text = NULL;
-    if (folder) from = md_path_join(folder, name);
-    md_status status = from ? MD_OK : md_fail(err, MD_E_MEMORY, "%s: out of memory", config_path);
-    if (from && md_file_exists(from)) {
-        status = md_file_read_all(from, MAX_JSON_BYTES, &text, NULL, err);
-        if (status == MD_OK) status = write_text(dir, name, text, err);
-    } else if (from && otherwise) {
-        status = write_text(dir, name, otherwise, err);
-    }
+    char *folder = slash ? strndup(config_path, (size_t)(slash - config_path) + 1) : strdup(".");
+    *out = folder ? md_path_join(folder, name) : NULL;
     free(folder);
+    return *out ? MD_OK : md_fail(err, MD_E_MEMORY, "%s: out of memory", config_path);
+}
+
+// Copies `name` from beside the config; where there is none, writes `otherwise` (NULL: nothing). *copied may be NULL. A
+// folder or a dangling link of that name is a broken file, not an absent one.
+static md_status copy_neighbour(const char *config_path, const char *name, const char *otherwise, const char *dir,
+                                bool *copied, md_error *err) {
+    char *from = NULL, *text = NULL;
+    MD_TRY(neighbour_path(config_path, name, &from, err));
+    md_status status = MD_OK;
+    bool present = md_path_present(from);
+    if (present) status = md_file_read_all(from, MAX_NEIGHBOUR_BYTES, &text, NULL, err);
+    if (status == MD_OK && (text || otherwise)) status = write_text(dir, name, text ? text : otherwise, err);
+    if (copied) *copied = present;
     free(from);
     free(text);
     return status;
+}
+
+// The tokenizer that stands beside the config, or one that is made up. What is in it is its reader's to check, but that
+// it is JSON at all.
+static md_status write_tokenizer(const md_config *config, const char *config_path, const char *dir, md_error *err) {
+    bool copied = false;
+    MD_TRY(copy_neighbour(config_path, "tokenizer.json", NULL, dir, &copied, err));
+    if (!copied) return md_synth_tokenizer(config, dir, err);
+    char *path = NULL;
+    json_t *root = NULL;
+    MD_TRY(neighbour_path(config_path, "tokenizer.json", &path, err));
+    md_status status = md_json_read_file(path, MAX_NEIGHBOUR_BYTES, &root, err);
+    json_decref(root);
+    free(path);
+    MD_TRY(status);
+    MD_TRY(copy_neighbour(config_path, "tokenizer_config.json", NULL, dir, NULL, err));
+    return copy_neighbour(config_path, "chat_template.jinja", NULL, dir, NULL, err);
 }
 
 static md_status write_generation(const md_config *config, const char *config_path, const char *dir, md_error *err) {
@@ -101,7 +123,7 @@ static md_status write_generation(const md_config *config, const char *config_pa
     char *text = json_dumps(root, 0);
     json_decref(root);
     if (!text) return md_fail(err, MD_E_MEMORY, "%s: out of memory", dir);
-    md_status status = copy_neighbour(config_path, "generation_config.json", text, dir, err);
+    md_status status = copy_neighbour(config_path, "generation_config.json", text, dir, NULL, err);
     free(text);
     return status;
 }
@@ -120,13 +142,12 @@ static bool is_empty_dir(const char *path) {
     return !entry;
 }
 
-// Removes a flat folder of ours.
-static void remove_dir(const char *path) {
-    DIR *folder = opendir(path);
+// Removes a flat folder of ours, without allocating: memory may be what failed.
+static void remove_dir(const char *path, DIR *folder) {
     const struct dirent *entry;
-    while (folder && (entry = readdir(folder)))
+    rewinddir(folder);
+    while ((entry = readdir(folder)))
         if (!is_dots(entry->d_name)) unlinkat(dirfd(folder), entry->d_name, 0);
-    if (folder) closedir(folder);
     rmdir(path);
 }
 
@@ -134,8 +155,8 @@ static md_status write_all(const md_config *config, const char *config_path, con
                            const md_synth_options *options, md_error *err) {
     MD_TRY(write_config(config, options, dir, err));
     MD_TRY(write_generation(config, config_path, dir, err));
-    MD_TRY(copy_neighbour(config_path, "kv_config.json", NULL, dir, err));
-    MD_TRY(md_synth_tokenizer(config, dir, err));
+    MD_TRY(copy_neighbour(config_path, "kv_config.json", NULL, dir, NULL, err));
+    MD_TRY(write_tokenizer(config, config_path, dir, err));
     MD_TRY(md_synth_weights(config, dir, options, err));
     md_snapshot *check;
     MD_TRY(md_snapshot_open(dir, &check, err));
@@ -150,12 +171,15 @@ md_status md_synth_write(const char *config_path, const char *out_dir, const md_
     struct stat st;
     if (lstat(out_dir, &st) == 0 && !is_empty_dir(out_dir))
         return md_fail(err, MD_E_USAGE, "%s: exists already; expected a new or an empty folder", out_dir);
-    md_config config;
-    MD_TRY(load_config(config_path, bits, &config, err));
-    md_status status = MD_OK;
+    md_config config = {0};
+    uint64_t losses = md_json_losses();
+    DIR *folder = NULL;
+    char *temp = NULL;
+    md_status status;
+    MD_TRY_GOTO(load_config(config_path, bits, &config, err));
     size_t n = strlen(out_dir);
     while (n > 1 && out_dir[n - 1] == '/') n--;
-    char *temp = malloc(n + sizeof ".tmpXXXXXX");
+    temp = malloc(n + sizeof ".tmpXXXXXX");
     if (!temp) {
         status = md_fail(err, MD_E_MEMORY, "%s: out of memory", out_dir);
         goto fail;
@@ -163,14 +187,24 @@ md_status md_synth_write(const char *config_path, const char *out_dir, const md_
     memcpy(temp, out_dir, n);
     strcpy(temp + n, ".tmpXXXXXX");
     if (!mkdtemp(temp)) {
-        status = md_fail(err, MD_E_IO, "%s: cannot create: %s", temp, strerror(errno));
+        status = md_fail_errno(err, "cannot create", temp);
+        goto fail;
+    }
+    folder = opendir(temp);
+    if (!folder) {
+        status = md_fail_errno(err, "cannot open", temp);
+        rmdir(temp);
         goto fail;
     }
     status = write_all(&config, config_path, temp, options, err);
+    if (md_json_losses() != losses) status = MD_E_MEMORY;
     if (status == MD_OK && (chmod(temp, 0755) != 0 || rename(temp, out_dir) != 0))
         status = md_fail(err, MD_E_IO, "%s: cannot rename %s to it: %s", out_dir, temp, strerror(errno));
-    if (status != MD_OK) remove_dir(temp);
+    if (status != MD_OK) remove_dir(temp, folder);
 fail:
+    // Whatever else went wrong, JSON with parts missing was its cause.
+    if (md_json_losses() != losses) status = md_fail(err, MD_E_MEMORY, "%s: out of memory for its JSON", out_dir);
+    if (folder) closedir(folder);
     free(temp);
     md_config_free(&config);
     return status;

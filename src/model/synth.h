@@ -2,10 +2,10 @@
 // weights are not at hand, and for tests.
 //
 // Written: config.json (the given one, bits overridden, "_synth" removed, "_note" replaced), model*.safetensors with
-// index, generation_config.json and kv_config.json (copies of those beside the config; a minimal generation_config.json
-// where there is none), and, where the vocabulary has room for them, tokenizer.json and tokenizer_config.json: a
-// byte-level BPE of the 256 bytes without merges, with the config's bos and eos tokens; any other id stands for a space
-// and its number.
+// index, and copies of what stands beside the config: generation_config.json (a minimal one where there is none),
+// kv_config.json, tokenizer.json with tokenizer_config.json and chat_template.jinja. Without a tokenizer.json, where
+// the vocabulary has room for it, one is made up: a byte-level BPE of the 256 bytes without merges, with the config's
+// bos and eos tokens; any other id stands for a space and its number.
 //
 // The config may hold a private object "_synth": {"scales": D, "weights": D, "shard_bytes": N} with D one of "BF16"
 // (the default), "F16", "F32": the type of scales and quantization biases, and of everything that is not quantized;

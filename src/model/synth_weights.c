@@ -6,11 +6,11 @@
 // 1/sqrt(inputs) every matrix keeps the size of what it is given, norms keep it at 1, and the residual stream grows
 // only as the square root of the layers. The head is 3 times that: logits of standard deviation 3, clearly apart in
 // bf16.
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/bf16.h"
@@ -200,10 +200,6 @@ static void fill_slab(const part *p, uint64_t first, char *slab, size_t n) {
 
 // ---- the files ---------------------------------------------------------------------------------------------------
 
-static md_status fail_write(const char *path, md_error *err) {
-    return md_fail(err, MD_E_IO, "%s: cannot write: %s", path, strerror(errno));
-}
-
 static void shard_name(const writer *w, uint32_t shard, char *out, size_t cap) {
     if (w->shards == 1)
         snprintf(out, cap, "model.safetensors");
@@ -229,7 +225,7 @@ static md_status write_header(const writer *w, uint32_t shard, FILE *file, const
     uint8_t prefix[8];
     for (int i = 0; i < 8; i++) prefix[i] = (uint8_t)((uint64_t)json.size >> (8 * i));
     if (status == MD_OK && (fwrite(prefix, 1, 8, file) != 8 || fwrite(json.data, 1, json.size, file) != json.size))
-        status = fail_write(path, err);
+        status = md_fail_errno(err, "cannot write", path);
     md_buf_free(&json);
     return status;
 }
@@ -240,7 +236,7 @@ static md_status write_part(writer *w, const part *p, FILE *file, const char *pa
     while (left > 0) {
         size_t n = left < SLAB_BYTES ? (size_t)left : SLAB_BYTES;
         fill_slab(p, first, w->slab, n);
-        if (fwrite(w->slab, 1, n, file) != n) return fail_write(path, err);
+        if (fwrite(w->slab, 1, n, file) != n) return md_fail_errno(err, "cannot write", path);
         first += n / unit;
         left -= n;
         w->done += n;
@@ -259,15 +255,15 @@ static md_status write_shard(writer *w, uint32_t shard, const char *dir, md_erro
     md_status status = MD_OK;
     FILE *file = fopen(path, "wbx");
     if (!file) {
-        status = fail_write(path, err);
+        status = md_fail_errno(err, "cannot write", path);
         goto fail;
     }
     MD_TRY_GOTO(write_header(w, shard, file, path, err));
     for (size_t i = 0; i < w->count; i++)
         if (w->part[i].shard == shard) MD_TRY_GOTO(write_part(w, &w->part[i], file, path, err));
-    if (fflush(file) != 0 || fsync(fileno(file)) != 0) status = fail_write(path, err);
+    if (fflush(file) != 0 || fsync(fileno(file)) != 0) status = md_fail_errno(err, "cannot write", path);
 fail:
-    if (file && fclose(file) != 0 && status == MD_OK) status = fail_write(path, err);
+    if (file && fclose(file) != 0 && status == MD_OK) status = md_fail_errno(err, "cannot write", path);
     free(path);
     return status;
 }
@@ -302,6 +298,16 @@ static md_status read_dtype(const json_t *object, const char *key, md_dtype *out
     return md_fail(err, MD_E_FORMAT, "%s: \"_synth\": \"%s\" is \"%.32s\", expected BF16, F16 or F32", what, key, name);
 }
 
+// Before much is written, where the file system is too small for it.
+static md_status check_space(const writer *w, const char *dir, md_error *err) {
+    struct statvfs fs;
+    if (statvfs(dir, &fs) != 0) return MD_OK; // the writing will tell
+    uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
+    if (w->total <= room) return MD_OK;
+    return md_fail(err, MD_E_IO, "%s: needs %llu MB, but its file system has %llu MB free", dir,
+                   (unsigned long long)w->total / 1000000 + 1, (unsigned long long)room / 1000000);
+}
+
 md_status md_synth_weights(const md_config *config, const char *dir, const md_synth_options *options, md_error *err) {
     md_status status;
     const json_t *private = json_object_get(config->root, "_synth");
@@ -313,6 +319,7 @@ md_status md_synth_weights(const md_config *config, const char *dir, const md_sy
     MD_TRY_GOTO(md_json_get_int(private, "shard_bytes", 1, INT64_MAX, &shard_bytes, config->path, err));
     MD_TRY_GOTO(list_parts(&w, err));
     place_parts(&w, (uint64_t)shard_bytes);
+    MD_TRY_GOTO(check_space(&w, dir, err));
     for (uint32_t shard = 0; shard < w.shards; shard++) MD_TRY_GOTO(write_shard(&w, shard, dir, err));
     MD_TRY_GOTO(write_index(&w, dir, err));
 fail:

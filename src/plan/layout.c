@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
-#include "plan/pack.h"
+#include "plan/check.h"
 
 uint32_t md_row_map_tiles(const md_row_map *map) {
     if (map->rope_dim == 0) return (uint32_t)md_ceil_div(map->rows, MD_TILE_ROWS);
@@ -94,6 +94,7 @@ md_status md_layout_build(const md_plan *plan, const md_tile_codec *codec, uint3
     *out = NULL;
     if (workers < 1 || workers > MD_MAX_WORKERS)
         return md_fail(err, MD_E_USAGE, "%u workers, expected 1 to %d", workers, MD_MAX_WORKERS);
+    MD_TRY(md_plan_check(plan, err));
     md_layout *layout = calloc(1, sizeof *layout);
     if (!layout) return md_fail(err, MD_E_MEMORY, "out of memory for the layout table");
     layout->plan = plan;
@@ -113,8 +114,12 @@ md_status md_layout_build(const md_plan *plan, const md_tile_codec *codec, uint3
         split_stage(layout, s);
     }
     place_runs(layout);
-    *out = layout;
-    return MD_OK;
+    md_status status = md_layout_check(layout, plan, codec, workers, err);
+    if (status == MD_OK)
+        *out = layout;
+    else
+        md_layout_free(layout);
+    return status;
 }
 
 void md_layout_free(md_layout *layout) {

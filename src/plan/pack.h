@@ -95,7 +95,7 @@ typedef struct md_layout {
     uint64_t arena_bytes;
 } md_layout;
 
-// workers: 1..MD_MAX_WORKERS.
+// workers: 1..MD_MAX_WORKERS. The plan is checked before, the layout after it was built (plan/check.h).
 md_status md_layout_build(const md_plan *plan, const md_tile_codec *codec, uint32_t workers, md_layout **out,
                           md_error *err);
 void md_layout_free(md_layout *layout);

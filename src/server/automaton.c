@@ -5,13 +5,15 @@
 #include <xxhash.h>
 
 enum {
-    TRIM_STATES = 4096, // each has a row of 256 next states: 1 KiB
-    STATES_MAX = 16384, // within one token's choice
-    THREADS_MAX = 4096, // of one state
-    WORK_MAX = 1 << 20, // instructions followed for one byte
+    TRIM_STATES = 4096,       // each has a row of 256 next states: 1 KiB
+    STATES_MAX = 16384,       // within one token's choice
+    THREADS_MAX = 4096,       // of one state
+    WORK_MAX = 1 << 20,       // instructions followed for one byte
+    TOKEN_WORK_MAX = 1 << 21, // and for one token's choice: a tenth of a second or two, in which others wait
     STACK_NODES_MAX = 1 << 20,
     STACK_DEPTH_MAX = 1024,
-    EMPTY = 0 // the empty stack
+    STACK_ROOM = 96, // beyond what the flattest sentence needs: some 30 levels where a schema allows any value
+    EMPTY = 0        // the empty stack
 };
 
 static const uint32_t UNKNOWN = UINT32_MAX; // a next state that was not computed yet
@@ -36,8 +38,16 @@ typedef struct index_table {
     uint32_t cap, used;
 } index_table;
 
+// A thread whose instruction was followed already in this round.
+typedef struct seen_thread {
+    thread thread;
+    uint32_t round;
+} seen_thread;
+
 struct md_automaton {
     md_grammar grammar; // owned
+    uint32_t *heights;  // [grammar.size] md_grammar_heights
+    uint32_t room;      // a thread dies where the stack and its height are more
     stack_node *nodes;  // [node_count]; [0] is the empty stack
     uint32_t node_count, node_cap;
     index_table node_table;
@@ -50,16 +60,19 @@ struct md_automaton {
     uint32_t start;
     thread *work; // threads whose instructions are still to be followed
     uint32_t work_count, work_cap;
+    uint32_t work_left; // of TOKEN_WORK_MAX
+    seen_thread *seen;  // [seen_cap], open-addressed; used are those of this round
+    uint32_t seen_count, seen_cap, round;
     thread *set; // [set_count] the state being made
     uint32_t set_count, set_cap;
 };
 
 // ---- arrays and tables -----------------------------------------------------------------------------------------
 
-static md_status no_memory(md_error *err) { return md_fail(err, MD_E_MEMORY, "response_format: out of memory"); }
+static md_status no_memory(md_error *err) { return md_fail(err, MD_E_MEMORY, "out of memory"); }
 
 static md_status too_complex(md_error *err) {
-    return md_fail(err, MD_E_UNSUPPORTED, "response_format: the schema is too complex to constrain an answer with");
+    return md_fail(err, MD_E_UNSUPPORTED, "the schema is too complex to constrain an answer with");
 }
 
 // Room for one more item.
@@ -130,7 +143,42 @@ static md_status push(md_automaton *a, uint32_t parent, uint32_t value, uint32_t
 
 // ---- states ----------------------------------------------------------------------------------------------------
 
+static seen_thread *find_seen(const md_automaton *a, thread t) {
+    uint32_t mask = a->seen_cap - 1, at = node_hash(t.at, t.stack) & mask;
+    while (a->seen[at].round == a->round && (a->seen[at].thread.at != t.at || a->seen[at].thread.stack != t.stack))
+        at = (at + 1) & mask;
+    return &a->seen[at];
+}
+
+// Remembers a thread; *known: it was there. Loops that read nothing, and many ways to one place, end here.
+static md_status see(md_automaton *a, thread t, bool *known, md_error *err) {
+    if (2 * (a->seen_count + 1) > a->seen_cap) {
+        seen_thread *old = a->seen;
+        uint32_t old_cap = a->seen_cap;
+        a->seen_cap = old_cap ? 2 * old_cap : 256;
+        a->seen = calloc(a->seen_cap, sizeof *a->seen);
+        if (!a->seen) {
+            a->seen = old;
+            a->seen_cap = old_cap;
+            return no_memory(err);
+        }
+        for (uint32_t i = 0; i < old_cap; i++)
+            if (old[i].round == a->round) *find_seen(a, old[i].thread) = old[i];
+        free(old);
+    }
+    seen_thread *place = find_seen(a, t);
+    *known = place->round == a->round;
+    if (*known) return MD_OK;
+    *place = (seen_thread){t, a->round};
+    a->seen_count++;
+    return MD_OK;
+}
+
 static md_status add_work(md_automaton *a, uint32_t at, uint32_t stack, md_error *err) {
+    bool known = false;
+    if (a->nodes[stack].depth + a->heights[at] > a->room) return MD_OK;
+    MD_TRY(see(a, (thread){at, stack}, &known, err));
+    if (known) return MD_OK;
     MD_TRY(GROW(a->work, a->work_count, a->work_cap));
     a->work[a->work_count++] = (thread){at, stack};
     return MD_OK;
@@ -159,7 +207,6 @@ static md_status follow(md_automaton *a, thread t, md_error *err) {
         MD_TRY(push(a, top.parent, top.value + 1, &stack, err));
         return add_work(a, t.at + 1, stack, err);
     case MD_GRAMMAR_END: return top.value < code.a ? MD_OK : add_work(a, t.at + 1, top.parent, err);
-    case MD_GRAMMAR_SHALLOW: return top.depth > code.a ? MD_OK : add_work(a, t.at + 1, t.stack, err);
     }
     return MD_OK;
 }
@@ -211,10 +258,18 @@ static md_status intern_set(md_automaton *a, uint32_t *out, md_error *err) {
     return MD_OK;
 }
 
+static void new_round(md_automaton *a) {
+    a->work_count = a->seen_count = 0;
+    if (++a->round != 0) return;
+    memset(a->seen, 0, a->seen_cap * sizeof *a->seen); // 2^32 rounds: 0 is what a fresh table has
+    a->round = 1;
+}
+
 static md_status finish_work(md_automaton *a, uint32_t *out, md_error *err) {
     a->set_count = 0;
     for (uint32_t steps = 0; a->work_count; steps++) {
-        if (steps == WORK_MAX) return too_complex(err);
+        if (steps == WORK_MAX || a->work_left == 0) return too_complex(err);
+        a->work_left--;
         MD_TRY(follow(a, a->work[--a->work_count], err));
     }
     return intern_set(a, out, err);
@@ -224,7 +279,7 @@ md_status md_automaton_next(md_automaton *automaton, uint32_t from, uint8_t byte
     md_automaton *a = automaton;
     *next = a->next[from][byte];
     if (*next != UNKNOWN) return MD_OK;
-    a->work_count = 0;
+    new_round(a);
     state s = a->states[from];
     for (uint32_t i = s.first; i < s.first + s.count; i++) {
         md_grammar_instruction code = a->grammar.code[a->threads[i].at];
@@ -235,6 +290,8 @@ md_status md_automaton_next(md_automaton *automaton, uint32_t from, uint8_t byte
     a->next[from][byte] = *next;
     return MD_OK;
 }
+
+void md_automaton_refresh(md_automaton *automaton) { automaton->work_left = TOKEN_WORK_MAX; }
 
 uint32_t md_automaton_start(const md_automaton *automaton) { return automaton->start; }
 bool md_automaton_accepts(const md_automaton *automaton, uint32_t from) { return automaton->states[from].accepts; }
@@ -271,7 +328,16 @@ md_status md_automaton_new(md_grammar *grammar, md_automaton **out, md_error *er
     a->grammar = *grammar;
     *grammar = (md_grammar){0};
     md_status status;
+    MD_TRY_GOTO(md_grammar_heights(&a->grammar, &a->heights, err));
+    a->room = a->heights[0] + STACK_ROOM;
+    if (a->heights[0] > STACK_DEPTH_MAX - STACK_ROOM) { // also: it has no sentence at all
+        status = a->heights[0] == MD_GRAMMAR_UNBOUNDED ? md_fail(err, MD_E_USAGE, "no answer can satisfy the schema")
+                                                       : too_complex(err);
+        goto fail;
+    }
     MD_TRY_GOTO(reset(a, err));
+    new_round(a);
+    md_automaton_refresh(a);
     MD_TRY_GOTO(add_work(a, 0, EMPTY, err));
     MD_TRY_GOTO(finish_work(a, &a->start, err));
     *out = a;
@@ -284,6 +350,8 @@ fail:
 void md_automaton_free(md_automaton *automaton) {
     if (!automaton) return;
     md_grammar_free(&automaton->grammar);
+    free(automaton->heights);
+    free(automaton->seen);
     free(automaton->nodes);
     free(automaton->node_table.slots);
     free(automaton->threads);

@@ -19,6 +19,8 @@ void md_automaton_free(md_automaton *automaton); // NULL is fine
 uint32_t md_automaton_start(const md_automaton *automaton);
 // The state after one more byte. MD_E_UNSUPPORTED when the grammar needs more states than are allowed.
 md_status md_automaton_next(md_automaton *automaton, uint32_t state, uint8_t byte, uint32_t *next, md_error *err);
+// Allows as much work as one token's choice may take; beyond it md_automaton_next gives MD_E_UNSUPPORTED.
+void md_automaton_refresh(md_automaton *automaton);
 bool md_automaton_accepts(const md_automaton *automaton, uint32_t state); // a sentence may end here
 
 // When many states have been made, forgets all but `state`; *state is its new number. True when it did.

@@ -126,7 +126,8 @@ static md_status begin(void *self, md_buf *out, md_error *err) {
     return a->stream ? write_chunk(a, json_pack("{s:s,s:s}", "role", "assistant", "content", ""), NULL, err) : MD_OK;
 }
 
-static md_status delivery(void *self, const md_delivery *d, md_buf *out, md_error *err) {
+static md_status delivery(void *self, uint32_t job, const md_delivery *d, md_buf *out, md_error *err) {
+    (void)job; // a chat request has one
     md_chat_answer *a = self;
     a->out = out;
     for (size_t i = 0; a->logprobs && i < d->token_count; i++)
@@ -143,19 +144,23 @@ static const char *finish_reason(const md_chat_answer *a) {
     return a->end.finish == MD_FINISH_STOP ? "stop" : "length";
 }
 
-static md_status end(void *self, const md_job_end *job_end, md_buf *out, md_error *err) {
+static md_status end(void *self, uint32_t job, const md_job_end *job_end, md_buf *out, md_error *err) {
+    (void)job;
     md_chat_answer *a = self;
     a->out = out;
     a->end = *job_end;
     if (a->splits) MD_TRY(md_reasoning_finish(&a->reasoning, err));
     if (a->parser) MD_TRY(md_toolcall_parser_finish(a->parser, err));
-    if (!a->stream) return MD_OK;
-    MD_TRY(write_chunk(a, json_object(), finish_reason(a), err));
-    if (!a->include_usage) return MD_OK;
-    return md_event(a->out,
-                    json_pack("{s:s,s:s,s:I,s:s,s:[],s:o}", "id", a->id, "object", "chat.completion.chunk", "created",
-                              (json_int_t)a->created, "model", a->served->id, "choices", "usage",
-                              md_usage_json(&a->end)),
+    return a->stream ? write_chunk(a, json_object(), finish_reason(a), err) : MD_OK;
+}
+
+static md_status finish(void *self, md_buf *out, md_error *err) {
+    md_chat_answer *a = self;
+    if (!a->stream || !a->include_usage) return MD_OK;
+    return md_event(out,
+                    json_pack("{s:s,s:s,s:I,s:s,s:[],s:o,s:o}", "id", a->id, "object", "chat.completion.chunk",
+                              "created", (json_int_t)a->created, "model", a->served->id, "choices", "usage",
+                              md_usage_json(&a->end, 1), "timings", md_timings_json(&a->end)),
                     err);
 }
 
@@ -182,9 +187,9 @@ static json_t *whole(void *self) {
     if (calls) json_object_set_new(message, "tool_calls", calls_json(a));
     json_t *choice = json_pack("{s:i,s:o,s:o,s:s}", "index", 0, "message", message, "logprobs", take_logprobs(a),
                                "finish_reason", finish_reason(a));
-    return json_pack("{s:s,s:s,s:I,s:s,s:[o],s:o}", "id", a->id, "object", "chat.completion", "created",
+    return json_pack("{s:s,s:s,s:I,s:s,s:[o],s:o,s:o}", "id", a->id, "object", "chat.completion", "created",
                      (json_int_t)a->created, "model", a->served->id, "choices", choice, "usage",
-                     md_usage_json(&a->end));
+                     md_usage_json(&a->end, 1), "timings", md_timings_json(&a->end));
 }
 
 static void release(void *self) {
@@ -203,7 +208,7 @@ static void release(void *self) {
     free(a);
 }
 
-const md_answer_writer md_chat_writer = {begin, delivery, end, whole, release};
+const md_answer_writer md_chat_writer = {begin, delivery, end, finish, whole, release};
 
 md_status md_chat_answer_new(const md_served *served, md_chat_request *request, md_chat_answer **out, md_error *err) {
     *out = NULL;

@@ -5,8 +5,8 @@
 #include "base/json.h"
 #include "chat/messages.h"
 #include "chat/reasoning.h"
+#include "server/answer_rules.h"
 #include "server/fields.h"
-#include "server/response_format.h"
 
 // ---- what the template is given --------------------------------------------------------------------------------
 
@@ -40,35 +40,58 @@ static md_status read_variables(const json_t *body, json_t **out, md_error *err)
     return MD_OK;
 }
 
-// tool_choice: may the tools be called?
-static md_status read_tool_choice(const json_t *body, bool have_tools, bool *may_call, md_error *err) {
-    const json_t *choice = md_field(body, "tool_choice");
-    *may_call = have_tools;
-    if (!choice) return MD_OK;
-    const char *word = json_string_value(choice);
-    if (word && strcmp(word, "none") == 0) {
-        *may_call = false;
-        return MD_OK;
-    }
-    if (word && strcmp(word, "auto") == 0) return MD_OK;
-    if (json_is_object(choice) || (word && strcmp(word, "required") == 0))
-        return md_fail(err, MD_E_UNSUPPORTED,
-                       "tool_choice: a call can't be forced here; \"auto\" and \"none\" are supported");
-    return md_fail(err, MD_E_USAGE, "tool_choice: found %s, expected \"auto\" or \"none\"", md_json_type_name(choice));
+// {"type": "function", "function": {"name"}}: the function that is to be called.
+static md_status read_named(const json_t *choice, const json_t *tools, md_tool_choice *out, md_error *err) {
+    const char *type = json_string_value(json_object_get(choice, "type"));
+    if (!type || strcmp(type, "function") != 0)
+        return md_fail(err, MD_E_USAGE, "tool_choice.type: found %.32s, expected function",
+                       type ? type : md_json_type_name(json_object_get(choice, "type")));
+    const json_t *name = json_object_get(json_object_get(choice, "function"), "name");
+    if (!json_is_string(name))
+        return md_fail(err, MD_E_USAGE, "tool_choice.function.name: found %s, expected a string",
+                       md_json_type_name(name));
+    if (!md_chat_tool_find(tools, json_string_value(name), json_string_length(name)))
+        return md_fail(err, MD_E_USAGE, "tool_choice.function.name: \"%.64s\" is none of the tools",
+                       json_string_value(name));
+    *out = (md_tool_choice){.need = MD_CALL_MUST, .only = json_string_value(name)};
+    return MD_OK;
 }
 
-static md_status read_tools(const json_t *body, const md_served *served, json_t **tools, md_error *err) {
+// tools: those that the request has; NULL: none.
+static md_status read_tool_choice(const json_t *body, const json_t *tools, md_tool_choice *out, md_error *err) {
+    const json_t *choice = md_field(body, "tool_choice");
+    bool several = true;
+    MD_TRY(md_field_bool(body, "parallel_tool_calls", &several, err));
+    *out = (md_tool_choice){.need = tools ? MD_CALL_MAY : MD_CALL_NEVER, .several = several};
+    if (!choice) return MD_OK;
+    const char *word = json_string_value(choice);
+    bool none = word && strcmp(word, "none") == 0, must = word && strcmp(word, "required") == 0;
+    if (!none && !must && !json_is_object(choice) && !(word && strcmp(word, "auto") == 0))
+        return md_fail(err, MD_E_USAGE,
+                       "tool_choice: found %.32s, expected \"auto\", \"none\", \"required\" or a function",
+                       word ? word : md_json_type_name(choice));
+    if ((must || json_is_object(choice)) && !tools)
+        return md_fail(err, MD_E_USAGE, "tool_choice: only allowed with tools");
+    if (json_is_object(choice)) return read_named(choice, tools, out, err);
+    if (none) out->need = MD_CALL_NEVER;
+    if (must) out->need = MD_CALL_MUST;
+    return MD_OK;
+}
+
+// *tools: those that may be called, NULL: none; a new reference.
+static md_status read_tools(const json_t *body, const md_served *served, json_t **tools, md_tool_choice *choice,
+                            md_error *err) {
     *tools = NULL;
     MD_TRY(md_field_refuse(body, "functions", NULL, "not supported; use tools", err));
     MD_TRY(md_field_refuse(body, "function_call", NULL, "not supported; use tool_choice", err));
     const json_t *given = md_field(body, "tools");
     json_t *checked = NULL;
     if (given) MD_TRY(md_chat_tools_check(given, &checked, err));
-    bool may_call;
-    md_status status = read_tool_choice(body, checked != NULL, &may_call, err);
-    if (status == MD_OK && may_call && !md_chat_template_mentions(served->format.chat_template, "tools"))
+    md_status status = read_tool_choice(body, checked, choice, err);
+    bool never = choice->need == MD_CALL_NEVER;
+    if (status == MD_OK && !never && !md_chat_template_mentions(served->format.chat_template, "tools"))
         status = md_fail(err, MD_E_UNSUPPORTED, "tools: this model's chat template knows no tools");
-    if (status != MD_OK || !may_call) {
+    if (status != MD_OK || never) {
         json_decref(checked);
         return status;
     }
@@ -76,30 +99,38 @@ static md_status read_tools(const json_t *body, const md_served *served, json_t 
     return MD_OK;
 }
 
-md_status md_chat_request_render(const json_t *body, const md_served *served, json_t **tools, md_chat_prompt *out,
-                                 md_error *err) {
+static md_status render(const json_t *body, const md_served *served, json_t **tools, md_tool_choice *choice,
+                        md_chat_prompt *out, md_error *err) {
     json_t *used = NULL, *variables = NULL;
     bool add = true;
     md_status status;
     *out = (md_chat_prompt){0};
-    if (tools) *tools = NULL;
+    *tools = NULL;
     if (!served->format.chat_template)
         return md_fail(err, MD_E_UNSUPPORTED,
                        "messages: this model has no chat template; use /v1/completions, or start "
                        "the server with --chat-template-file");
     const json_t *given = md_field(body, "messages");
     if (!given) return md_fail(err, MD_E_USAGE, "messages: found nothing, expected an array of messages");
-    MD_TRY_GOTO(read_tools(body, served, &used, err));
+    MD_TRY_GOTO(read_tools(body, served, &used, choice, err));
     MD_TRY_GOTO(read_variables(body, &variables, err));
     MD_TRY_GOTO(md_field_bool(body, "add_generation_prompt", &add, err));
     status = md_chat_format_render(&served->format, given, used, variables, add, out, err);
     if (status == MD_E_CONTEXT) // the conversation's fault, and no matter of the model's context
         status = md_fail(err, MD_E_USAGE, "messages: rendering them takes too much work or memory");
-    if (status == MD_OK && tools) *tools = json_incref(used);
+    if (status == MD_OK) *tools = json_incref(used);
 fail:
     json_decref(used);
     json_decref(variables);
     return status;
+}
+
+md_status md_chat_request_render(const json_t *body, const md_served *served, md_chat_prompt *out, md_error *err) {
+    json_t *tools;
+    md_tool_choice choice;
+    MD_TRY(render(body, served, &tools, &choice, out, err));
+    json_decref(tools);
+    return MD_OK;
 }
 
 // ---- the whole request -----------------------------------------------------------------------------------------
@@ -122,16 +153,18 @@ static md_status encode_prompt(const md_served *served, const md_chat_prompt *pr
 
 md_status md_chat_request_read(const json_t *body, const md_served *served, md_job *job, md_chat_request *out,
                                md_error *err) {
-    *out = (md_chat_request){.parallel_calls = true};
+    *out = (md_chat_request){0};
+    md_tool_choice choice;
     md_chat_prompt prompt = {0};
     md_status status;
     MD_TRY_GOTO(md_params_check_model(body, served, err));
-    MD_TRY_GOTO(md_params_read(body, served, 0, job, &out->params, err));
+    MD_TRY_GOTO(md_params_read(body, served, (md_length_rule){.least = 1}, job, &out->params, err));
     MD_TRY_GOTO(read_logprobs(body, job, out, err));
-    MD_TRY_GOTO(md_field_bool(body, "parallel_tool_calls", &out->parallel_calls, err));
-    MD_TRY_GOTO(md_chat_request_render(body, served, &out->tools, &prompt, err));
+    job->params.keep_special = served->mark_count > 0; // the marks are read from the text
+    MD_TRY_GOTO(render(body, served, &out->tools, &choice, &prompt, err));
+    out->parallel_calls = choice.several;
     out->opened_reasoning = md_reasoning_prompt_opens(prompt.text, prompt.size);
-    MD_TRY_GOTO(md_response_format_read(body, served, out->tools != NULL, out->opened_reasoning, job, err));
+    MD_TRY_GOTO(md_answer_rules_read(body, served, out->tools, &choice, out->opened_reasoning, job, err));
     MD_TRY_GOTO(encode_prompt(served, &prompt, job, err));
     MD_TRY_GOTO(md_params_fit_context(served, &out->params, job, err));
 fail:

@@ -19,8 +19,7 @@ md_status md_chat_request_read(const json_t *body, const md_served *served, md_j
                                md_error *err);
 void md_chat_request_free(md_chat_request *request);
 
-// The prompt alone, as a request's body asks for it. *tools (may be NULL) is a new reference.
-md_status md_chat_request_render(const json_t *body, const md_served *served, json_t **tools, md_chat_prompt *out,
-                                 md_error *err);
+// The prompt alone, as a request's body asks for it.
+md_status md_chat_request_render(const json_t *body, const md_served *served, md_chat_prompt *out, md_error *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include "server/conns.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -26,7 +27,7 @@ struct md_conn {
     int fd;    // a duplicate of the connection's, so that its number can't come to mean another connection
     md_conn_phase phase;
     uint64_t since_ms, deadline_ms; // of the phase; deadline 0: none
-    md_job *job;
+    md_job_group *job;
 };
 
 struct md_conns {
@@ -44,12 +45,20 @@ struct md_conns {
 static void drop(md_conn *conn) {
     // Said before the close, where a client that is still sending its first request may read it. A connection that is
     // kept open between requests is just closed.
-    static const char late[] = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+#define LATE                                                                                                           \
+    "{\"error\":{\"message\":\"the request took too long to "                                                          \
+    "arrive\",\"type\":\"invalid_request_error\",\"param\":null,"                                                      \
+    "\"code\":\"request_timeout\"}}"
+    char late[512];
+    int n = snprintf(late, sizeof late,
+                     "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                     "Content-Length: %zu\r\n\r\n" LATE,
+                     sizeof LATE - 1);
     if (conn->phase == MD_CONN_BODY || (conn->phase == MD_CONN_HEAD && !conn->kept))
-        (void)!send(conn->fd, late, sizeof late - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)!send(conn->fd, late, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(conn->fd, SHUT_RDWR); // its own thread sees the end and cleans up
     conn->deadline_ms = 0;
-    if (conn->job) md_job_cancel(conn->job);
+    if (conn->job) md_job_group_cancel(conn->job);
     md_count(&conn->conns->metrics->connections_dropped, 1);
 }
 
@@ -69,7 +78,7 @@ static void watch_once(md_conns *conns) {
     if (n == 0 || poll(fds, n, 0) <= 0) return;
     // A client that closed its side, even half of it, takes no answer: the column is free for another.
     for (nfds_t i = 0; i < n; i++)
-        if (fds[i].revents) md_job_cancel(of[i]->job);
+        if (fds[i].revents) md_job_group_cancel(of[i]->job);
 }
 
 static void *watch(void *user) {
@@ -161,7 +170,7 @@ void md_conn_close(md_conn *conn) {
     pthread_mutex_lock(&conns->mutex);
     close(conn->fd);
     conn->used = false;
-    md_job_unref(conn->job);
+    md_job_group_unref(conn->job);
     conn->job = NULL;
     md_gauge(&conns->metrics->connections, --conns->count);
     pthread_mutex_unlock(&conns->mutex);
@@ -174,14 +183,14 @@ void md_conn_enter(md_conn *conn, md_conn_phase phase) {
     pthread_mutex_unlock(&conn->conns->mutex);
 }
 
-void md_conn_set_job(md_conn *conn, md_job *job) {
+void md_conn_set_job(md_conn *conn, md_job_group *job) {
     if (!conn) return;
     pthread_mutex_lock(&conn->conns->mutex);
-    md_job *old = conn->job;
-    conn->job = job ? md_job_ref(job) : NULL;
+    md_job_group *old = conn->job;
+    conn->job = job ? md_job_group_ref(job) : NULL;
     if (old) pthread_cond_signal(&conn->conns->job_ended);
     pthread_mutex_unlock(&conn->conns->mutex);
-    md_job_unref(old);
+    md_job_group_unref(old);
 }
 
 static bool any_job(const md_conns *conns) {

@@ -29,8 +29,8 @@ md_conn *md_conn_open(md_conns *conns, int fd);
 void md_conn_close(md_conn *conn); // NULL is fine
 
 void md_conn_enter(md_conn *conn, md_conn_phase phase);
-// The job to cancel when the client goes away (it keeps a reference); NULL: none any more.
-void md_conn_set_job(md_conn *conn, md_job *job);
+// The jobs to cancel when the client goes away (it keeps a reference); NULL: none any more.
+void md_conn_set_job(md_conn *conn, md_job_group *job);
 
 // Waits up to `ms` until no connection has a job: all answers are written.
 void md_conns_wait_idle(md_conns *conns, uint64_t ms);

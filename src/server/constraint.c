@@ -43,7 +43,7 @@ md_status md_constraint_new(md_grammar *grammar, const md_token_order *order, co
         free(c);
         free(path);
         md_automaton_free(automaton);
-        return md_fail(err, MD_E_MEMORY, "response_format: out of memory");
+        return md_fail(err, MD_E_MEMORY, "out of memory");
     }
     *c = (md_constraint){.automaton = automaton,
                          .order = order,
@@ -114,7 +114,7 @@ static md_status find_mask(md_constraint *c, mask **out, md_error *err) {
         if (m->used < oldest->used) oldest = m;
     }
     if (!oldest->bits && !(oldest->bits = malloc(c->words * sizeof *oldest->bits)))
-        return md_fail(err, MD_E_MEMORY, "response_format: out of memory");
+        return md_fail(err, MD_E_MEMORY, "out of memory");
     oldest->state = MD_AUTOMATON_DEAD;
     MD_TRY(fill_mask(c, oldest, err));
     oldest->state = c->state;
@@ -144,13 +144,13 @@ md_status md_constraint_adjust(void *user, float *logits, uint32_t vocab, md_err
         return MD_OK;
     }
     bool trimmed;
+    md_automaton_refresh(c->automaton);
     MD_TRY(md_automaton_trim(c->automaton, &c->state, &trimmed, err));
     if (trimmed)
         for (uint32_t i = 0; i < MASKS_MAX; i++) c->masks[i].state = MD_AUTOMATON_DEAD;
     mask *m = NULL;
     MD_TRY(find_mask(c, &m, err));
-    if (!m->any)
-        return md_fail(err, MD_E_INTERNAL, "response_format: the vocabulary has no token that the schema allows next");
+    if (!m->any) return md_fail(err, MD_E_INTERNAL, "the vocabulary has no token to go on with under the constraint");
     apply_mask(c, m, logits, vocab);
     return MD_OK;
 }
@@ -160,8 +160,7 @@ md_status md_constraint_adjust(void *user, float *logits, uint32_t vocab, md_err
 static md_status take_bytes(md_constraint *c, const char *bytes, size_t n, md_error *err) {
     for (size_t i = 0; i < n; i++) {
         MD_TRY(md_automaton_next(c->automaton, c->state, (uint8_t)bytes[i], &c->state, err));
-        if (c->state == MD_AUTOMATON_DEAD)
-            return md_fail(err, MD_E_INTERNAL, "response_format: the answer left the schema");
+        if (c->state == MD_AUTOMATON_DEAD) return md_fail(err, MD_E_INTERNAL, "the answer left its grammar");
     }
     return MD_OK;
 }

@@ -1,7 +1,7 @@
 // A grammar over bytes: a small program that recognises a language, run by an automaton (server/automaton.h).
 //
 // A thread of the program is a place in it and a stack of return addresses and counters. RANGE reads a byte; all other
-// instructions happen between bytes. The language is what reaches MATCH. Every loop reads at least one byte a round.
+// instructions happen between bytes. The language is what reaches MATCH.
 #ifndef MD_SERVER_GRAMMAR_H
 #define MD_SERVER_GRAMMAR_H
 
@@ -13,7 +13,7 @@
 #include "base/status.h"
 
 typedef enum md_grammar_op {
-    MD_GRAMMAR_RANGE,  // reads a byte in [a, b]
+    MD_GRAMMAR_RANGE,  // reads a byte in [a, b]; nothing where a > b
     MD_GRAMMAR_JUMP,   // goes on at a
     MD_GRAMMAR_SPLIT,  // goes on at a and at b
     MD_GRAMMAR_CALL,   // pushes the next place and goes on at a
@@ -22,8 +22,7 @@ typedef enum md_grammar_op {
     MD_GRAMMAR_COUNT,  // adds 1 to the counter on top; the thread dies where it is a already; a = MD_GRAMMAR_UNBOUNDED:
                        // it never dies, and the counter stays at b, beyond which END tells no difference
     MD_GRAMMAR_END,    // pops the counter; the thread dies where it is below a
-    MD_GRAMMAR_SHALLOW, // the thread dies where the stack is deeper than a
-    MD_GRAMMAR_MATCH    // what was read is a whole sentence
+    MD_GRAMMAR_MATCH   // what was read is a whole sentence
 } md_grammar_op;
 
 typedef struct md_grammar_instruction {
@@ -44,9 +43,9 @@ void md_grammar_free(md_grammar *grammar);
 md_status md_grammar_emit(md_grammar *grammar, md_grammar_op op, uint32_t a, uint32_t b, uint32_t *at, md_error *err);
 md_status md_grammar_emit_bytes(md_grammar *grammar, const char *bytes, size_t n, md_error *err);
 
-// The grammar of JSON texts that satisfy a schema; `schema` NULL: any JSON object. leading_space allows white space
-// before it. A keyword that is not modelled is MD_E_UNSUPPORTED, one of a wrong form MD_E_USAGE; both name its place,
-// beginning with `path`. What is modelled: docs/SERVER.md.
-md_status md_schema_compile(const json_t *schema, bool leading_space, const char *path, md_grammar *out, md_error *err);
+// How much stack, beyond what there is, a thread at each place needs at least until its routine (or the sentence) has
+// ended: heights[size], MD_GRAMMAR_UNBOUNDED where it never can. A thread that needs more than there is room for is as
+// good as dead, so that a recursive grammar has no dead ends however deep a sentence goes. *out is owned.
+md_status md_grammar_heights(const md_grammar *grammar, uint32_t **out, md_error *err);
 
 #endif

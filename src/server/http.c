@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "server/route.h"
 
@@ -17,6 +18,7 @@ enum {
     CONNECTION_MEMORY = 64 << 10, // of a connection's head and write buffer
     STACK_BYTES = 2 << 20,        // of a connection's thread; templates and schemas recurse within bounds
     BODIES_MAX = 256 << 20,       // bytes of all bodies being received
+    URL_MAX = 8 << 10,            // bytes
     DRAIN_MAX = 64 << 20,         // a refused body up to this is read to its end, so that the client reads the refusal
     BACKLOG = 512
 };
@@ -29,15 +31,19 @@ struct md_http {
 // ---- checks of a request's head --------------------------------------------------------------------------------
 
 typedef struct head_count {
-    int lengths, encodings;
-    bool bad_length;
+    int lengths, encodings, hosts;
+    bool bad_length, bad_encoding;
     uint64_t length;
 } head_count;
 
 static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *key, const char *value) {
     (void)kind;
     head_count *count = user;
-    if (strcasecmp(key, "Transfer-Encoding") == 0) count->encodings++;
+    if (strcasecmp(key, "Host") == 0) count->hosts++;
+    if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        count->encodings++;
+        count->bad_encoding = !value || strcasecmp(value, "chunked") != 0;
+    }
     if (strcasecmp(key, "Content-Length") != 0) return MHD_YES;
     count->lengths++;
     bool digits = value && value[0] && strspn(value, "0123456789") == strlen(value) && strlen(value) < 19;
@@ -49,12 +55,17 @@ static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const c
 }
 
 // The status to refuse the head with; 0: it is fine. *at_once: the rest of the message is not to be read.
-static unsigned check_head(md_request *r, bool *at_once) {
+static unsigned check_head(md_request *r, const char *url, const char *version, bool *at_once) {
     head_count count = {0};
     MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_header, &count);
     // Two framings of one message are how requests are smuggled past a proxy.
-    *at_once = count.lengths > 1 || count.encodings > 1 || (count.lengths && count.encodings) || count.bad_length;
+    *at_once = count.lengths > 1 || count.encodings > 1 || (count.lengths && count.encodings) || count.bad_length ||
+               count.bad_encoding;
     if (*at_once) return MHD_HTTP_BAD_REQUEST;
+    *at_once = count.hosts > 1 || (count.hosts == 0 && strcmp(version, MHD_HTTP_VERSION_1_1) == 0);
+    if (*at_once) return MD_BAD_HOST;
+    *at_once = strlen(url) > URL_MAX;
+    if (*at_once) return MHD_HTTP_URI_TOO_LONG;
     *at_once = count.length > DRAIN_MAX;
     if (count.length > r->app->options->body_max) return MHD_HTTP_CONTENT_TOO_LARGE;
     return md_request_header(r, "Content-Encoding") ? MHD_HTTP_UNSUPPORTED_MEDIA_TYPE : 0;
@@ -88,18 +99,28 @@ static bool take_body(md_request *r, const char *bytes, size_t n) {
     return true;
 }
 
+static char bad_target; // what a request's context is until its first call, where its line can't be trusted
+
+// The request's target as it was sent: a space in it makes two readings of the line possible, a NUL of the path.
+static void *on_target(void *user, const char *target, struct MHD_Connection *connection) {
+    (void)user, (void)connection;
+    return strchr(target, ' ') || strstr(target, "%00") ? &bad_target : NULL;
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *upload, size_t *upload_size, void **context) {
-    (void)version;
     md_request *r = *context;
-    if (!r) {
+    if (!r || *context == &bad_target) {
+        bool bad_line = *context == &bad_target;
         r = request_new(user, connection);
         if (!r) return MHD_NO;
+        r->json_losses = md_json_losses();
         *context = r;
         md_conn_enter(r->conn, MD_CONN_BODY);
         bool at_once;
-        unsigned problem = check_head(r, &at_once);
+        unsigned problem = check_head(r, url, version, &at_once);
         md_route_find(r, method, url);
+        if (bad_line) problem = MD_BAD_LINE, at_once = true;
         if (problem) r->early = problem;
         if (!at_once) return MHD_YES;
         md_route_refuse(r, problem);
@@ -111,6 +132,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         return MHD_YES;
     }
     md_conn_enter(r->conn, MD_CONN_WORK);
+    r->json_losses = md_json_losses();
     if (r->early)
         md_route_refuse(r, r->early);
     else
@@ -122,7 +144,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **c
                          enum MHD_RequestTerminationCode code) {
     (void)user, (void)connection, (void)code;
     md_request *r = *context;
-    if (!r) return;
+    if (!r || *context == &bad_target) return;
     if (r->replied) md_metrics_response(&r->app->metrics, r->status);
     atomic_fetch_sub_explicit(&r->app->body_bytes, r->body.size, memory_order_relaxed);
     md_conn_set_job(r->conn, NULL);
@@ -138,6 +160,8 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         *socket_context = info ? md_conn_open(app->conns, info->connect_fd) : NULL;
+        // Nobody would notice when its client goes or dawdles.
+        if (info && !*socket_context) shutdown(info->connect_fd, SHUT_RDWR);
     } else {
         md_conn_close(*socket_context);
         *socket_context = NULL;
@@ -195,14 +219,14 @@ md_status md_http_start(md_app *app, const char *host, uint16_t port, md_http **
     md_http *http = calloc(1, sizeof *http);
     if (http) {
         http->app = app;
-        http->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
-                                            MHD_USE_ERROR_LOG | MHD_USE_ITC,
-                                        port, NULL, NULL, on_request, app, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-                                        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                                        (unsigned)MD_CONNS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                                        (size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-                                        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED, on_completed, app,
-                                        MHD_OPTION_NOTIFY_CONNECTION, on_connection, app, MHD_OPTION_END);
+        http->daemon = MHD_start_daemon(
+            MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_ERROR_LOG |
+                MHD_USE_ITC,
+            port, NULL, NULL, on_request, app, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+            MHD_OPTION_CONNECTION_LIMIT, (unsigned)MD_CONNS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+            (size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_URI_LOG_CALLBACK,
+            on_target, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, app, MHD_OPTION_NOTIFY_CONNECTION,
+            on_connection, app, MHD_OPTION_END);
     }
     if (!http || !http->daemon) {
         close(fd);

@@ -35,9 +35,10 @@ typedef struct md_request {
     const char *url;       // path, percent-decoded; borrowed
     const md_route *route; // NULL: none matches
     md_buf body;
-    unsigned early;  // not 0: the status to refuse with once the body was read
-    bool replied;    // a response was given to libmicrohttpd
-    unsigned status; // of it
+    uint64_t json_losses; // md_json_losses when its thread began to work on it
+    unsigned early;       // not 0: the status to refuse with once the body was read
+    bool replied;         // a response was given to libmicrohttpd
+    unsigned status;      // of it
     // Headers of the response; NULL or "": without.
     const char *allow_origin; // borrowed: the origin that may read it
     char allow[32];           // methods
@@ -58,6 +59,12 @@ const char *md_request_header(const md_request *request, const char *name); // N
 
 void md_reply_json(md_request *request, unsigned status, json_t *body); // takes the reference
 void md_reply_text(md_request *request, unsigned status, const char *type, const char *text, size_t size);
+// Bytes that stay (borrowed for good), with headers of their own, which a NULL name ends; type NULL: none.
+typedef struct md_header {
+    const char *name, *value;
+} md_header;
+void md_reply_fixed(md_request *request, unsigned status, const char *type, const char *bytes, size_t size,
+                    const md_header *headers);
 void md_reply_empty(md_request *request, unsigned status);
 // OpenAI's error object. param and code may be NULL.
 void md_reply_error(md_request *request, unsigned status, const char *type, const char *code, const char *param,

@@ -59,92 +59,109 @@ static bool append_tokens(md_delivery *mail, const md_token *tokens, size_t n) {
 
 // ---- life ------------------------------------------------------------------------------------------------------
 
-md_job *md_job_new(void) {
-    md_job *job = calloc(1, sizeof *job);
-    if (!job) return NULL;
+md_job_group *md_job_group_new(uint32_t count) {
+    md_job_group *group = calloc(1, sizeof *group + count * sizeof *group->jobs);
+    if (!group) return NULL;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&job->mutex, NULL);
-    pthread_cond_init(&job->changed, &monotonic);
+    pthread_mutex_init(&group->mutex, NULL);
+    pthread_cond_init(&group->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    md_delivery_init(&job->mail);
-    atomic_init(&job->cancelled, false);
-    atomic_init(&job->refs, 1);
-    return job;
+    atomic_init(&group->cancelled, false);
+    atomic_init(&group->refs, 1);
+    group->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        group->jobs[i].group = group;
+        md_delivery_init(&group->jobs[i].mail);
+    }
+    return group;
 }
 
-md_job *md_job_ref(md_job *job) {
-    atomic_fetch_add_explicit(&job->refs, 1, memory_order_relaxed); // the caller's own reference keeps it alive
-    return job;
+md_job_group *md_job_group_ref(md_job_group *group) {
+    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed); // the caller's own reference keeps it alive
+    return group;
 }
 
-void md_job_unref(md_job *job) {
-    // Release: this thread's last writes come before the free. Acquire: whoever frees sees them.
-    if (!job || atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) != 1) return;
-    pthread_mutex_destroy(&job->mutex);
-    pthread_cond_destroy(&job->changed);
-    md_delivery_free(&job->mail);
-    md_constraint_free(job->constraint);
-    for (size_t i = 0; i < job->params.stop_count; i++) free(job->stop[i]);
-    free(job->stop);
-    free(job->bias);
-    free(job->prompt);
-    free(job);
+void md_job_group_unref(md_job_group *group) {
+    if (!group) return;
+    // Release: what this side wrote happens before the free. Acquire: the last side sees all of it.
+    if (atomic_fetch_sub_explicit(&group->refs, 1, memory_order_acq_rel) > 1) return;
+    for (uint32_t i = 0; i < group->count; i++) {
+        md_delivery_free(&group->jobs[i].mail);
+        md_constraint_free(group->jobs[i].constraint);
+        free(group->jobs[i].prompt);
+    }
+    for (size_t i = 0; i < group->stop_count; i++) free(group->stop[i]);
+    free(group->stop);
+    free(group->bias);
+    pthread_mutex_destroy(&group->mutex);
+    pthread_cond_destroy(&group->changed);
+    free(group);
 }
 
-void md_job_cancel(md_job *job) {
-    pthread_mutex_lock(&job->mutex);
-    atomic_store_explicit(&job->cancelled, true, memory_order_relaxed); // a flag alone; the mutex orders the rest
-    pthread_cond_broadcast(&job->changed);
-    pthread_mutex_unlock(&job->mutex);
+void md_job_group_cancel(md_job_group *group) {
+    pthread_mutex_lock(&group->mutex);
+    atomic_store_explicit(&group->cancelled, true, memory_order_relaxed); // a flag alone; the mutex orders the rest
+    pthread_cond_broadcast(&group->changed);
+    pthread_mutex_unlock(&group->mutex);
 }
 
-bool md_job_is_cancelled(const md_job *job) {
-    return atomic_load_explicit(&job->cancelled, memory_order_relaxed); // a hint that is looked at again and again
+static bool is_cancelled(const md_job_group *group) {
+    return atomic_load_explicit(&group->cancelled, memory_order_relaxed); // a hint that is looked at again and again
 }
+
+bool md_job_is_cancelled(const md_job *job) { return is_cancelled(job->group); }
 
 // ---- the mailbox -----------------------------------------------------------------------------------------------
 
-static bool has_mail(const md_job *job) { return job->mail.text.size || job->mail.token_count; }
+// The job to take from, beginning with the one whose turn it is; NULL: nothing came.
+static md_job *find_mail(md_job_group *group) {
+    for (uint32_t i = 0; i < group->count; i++) {
+        md_job *job = &group->jobs[(group->turn + i) % group->count];
+        if (job->mail.text.size || job->mail.token_count || (job->done && !job->done_taken)) return job;
+    }
+    return NULL;
+}
 
-md_take md_job_take(md_job *job, uint64_t ms, md_delivery *delivery, md_job_end *end) {
+md_take md_job_group_take(md_job_group *group, uint64_t ms, uint32_t *index, md_delivery *delivery, md_job_end *end) {
     struct timespec until = md_ms_from_now(ms);
     md_delivery_clear(delivery);
-    pthread_mutex_lock(&job->mutex);
-    while (!has_mail(job) && !job->done && !md_job_is_cancelled(job))
-        if (pthread_cond_timedwait(&job->changed, &job->mutex, &until) != 0) break;
+    pthread_mutex_lock(&group->mutex);
+    md_job *job = NULL;
+    while (!(job = find_mail(group)) && !is_cancelled(group))
+        if (pthread_cond_timedwait(&group->changed, &group->mutex, &until) != 0) break;
     md_take result = MD_TAKE_NOTHING;
-    if (md_job_is_cancelled(job)) {
+    if (is_cancelled(group)) {
         result = MD_TAKE_CANCELLED;
-    } else {
-        if (has_mail(job)) result = MD_TAKE_SOME;
+    } else if (job) {
+        *index = (uint32_t)(job - group->jobs);
+        group->turn = (*index + 1) % group->count;
         md_delivery empty = *delivery;
         *delivery = job->mail;
         job->mail = empty;
-        if (job->done) {
-            *end = job->end;
-            result = MD_TAKE_DONE;
-        }
+        job->done_taken = job->done;
+        if (job->done) *end = job->end;
+        result = job->done ? MD_TAKE_DONE : MD_TAKE_SOME;
     }
-    pthread_mutex_unlock(&job->mutex);
+    pthread_mutex_unlock(&group->mutex);
     return result;
 }
 
 md_status md_job_deliver(md_job *job, const md_piece *piece, md_error *err) {
     if (!piece->size && !piece->token_count) return MD_OK;
-    pthread_mutex_lock(&job->mutex);
+    pthread_mutex_lock(&job->group->mutex);
     bool kept = md_buf_append(&job->mail.text, piece->text, piece->size) == MD_OK &&
                 append_tokens(&job->mail, piece->tokens, piece->token_count);
-    pthread_cond_signal(&job->changed);
-    pthread_mutex_unlock(&job->mutex);
+    pthread_cond_signal(&job->group->changed);
+    pthread_mutex_unlock(&job->group->mutex);
     return kept ? MD_OK : md_fail(err, MD_E_MEMORY, "answer: out of memory");
 }
 
 void md_job_finish(md_job *job, const md_job_end *end) {
-    pthread_mutex_lock(&job->mutex);
+    pthread_mutex_lock(&job->group->mutex);
     job->end = *end;
     job->done = true;
-    pthread_cond_broadcast(&job->changed);
-    pthread_mutex_unlock(&job->mutex);
+    pthread_cond_broadcast(&job->group->changed);
+    pthread_mutex_unlock(&job->group->mutex);
 }

@@ -17,17 +17,19 @@ json_t *md_token_text_json(const md_served *served, uint32_t id) {
 }
 
 bool md_token_is_shown(const md_served *served, const md_job_token *token) {
-    return !token->hidden && !md_tokenizer_is_special(served->tokenizer, token->id);
+    bool control = md_tokenizer_is_special(served->tokenizer, token->id) && !md_served_is_mark(served, token->id);
+    return !token->hidden && !control;
 }
+
+double md_logprob_shown(double logprob) { return isfinite(logprob) ? logprob : -9999.0; }
 
 static json_t *entry_json(const md_served *served, uint32_t id, double logprob) {
     size_t n = 0;
     const char *bytes = md_tokenizer_token_bytes(served->tokenizer, id, &n);
     json_t *list = json_array();
     for (size_t i = 0; bytes && i < n; i++) json_array_append_new(list, json_integer((unsigned char)bytes[i]));
-    // JSON has no infinity; OpenAI writes -9999 for what can't be.
-    double shown = isfinite(logprob) ? logprob : -9999.0;
-    return json_pack("{s:o,s:f,s:o}", "token", md_token_text_json(served, id), "logprob", shown, "bytes", list);
+    return json_pack("{s:o,s:f,s:o}", "token", md_token_text_json(served, id), "logprob", md_logprob_shown(logprob),
+                     "bytes", list);
 }
 
 json_t *md_chat_logprob_json(const md_served *served, const md_delivery *delivery, const md_job_token *token) {

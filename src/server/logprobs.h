@@ -10,6 +10,9 @@
 // A token's text; where its bytes are no UTF-8 by themselves, with U+FFFD in it. A new reference.
 json_t *md_token_text_json(const md_served *served, uint32_t id);
 
+// JSON has no infinity; OpenAI writes -9999 for what can't be.
+double md_logprob_shown(double logprob);
+
 // Does the token's text belong to the answer's text?
 bool md_token_is_shown(const md_served *served, const md_job_token *token);
 

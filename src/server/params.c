@@ -35,7 +35,7 @@ static md_status add_stop(md_job *job, const json_t *text, const char *where, md
         return md_fail(err, MD_E_USAGE, "%s: found U+0000 in it, which a stop string can't have", where);
     char *copy = strdup(json_string_value(text));
     if (!copy) return md_fail(err, MD_E_MEMORY, "%s: out of memory", where);
-    job->stop[job->params.stop_count++] = copy;
+    job->group->stop[job->group->stop_count++] = copy;
     return MD_OK;
 }
 
@@ -48,15 +48,16 @@ static md_status read_stop(const json_t *body, md_job *job, md_error *err) {
     size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
     if (n > MD_STOP_STRINGS_MAX)
         return md_fail(err, MD_E_USAGE, "stop: found %zu strings, expected at most %d", n, MD_STOP_STRINGS_MAX);
-    job->stop = calloc(n + 1, sizeof *job->stop);
-    if (!job->stop) return md_fail(err, MD_E_MEMORY, "stop: out of memory");
-    job->params.stop = (const char *const *)job->stop;
-    if (json_is_string(stop)) return add_stop(job, stop, "stop", err);
+    md_job_group *group = job->group;
+    group->stop = calloc(n + 1, sizeof *group->stop);
+    if (!group->stop) return md_fail(err, MD_E_MEMORY, "stop: out of memory");
     for (size_t i = 0; i < n; i++) {
-        char where[32];
-        snprintf(where, sizeof where, "stop[%zu]", i);
-        MD_TRY(add_stop(job, json_array_get(stop, i), where, err));
+        char where[32] = "stop";
+        if (json_is_array(stop)) snprintf(where, sizeof where, "stop[%zu]", i);
+        MD_TRY(add_stop(job, json_is_array(stop) ? json_array_get(stop, i) : stop, where, err));
     }
+    job->params.stop = (const char *const *)group->stop;
+    job->params.stop_count = group->stop_count;
     return MD_OK;
 }
 
@@ -67,9 +68,9 @@ static md_status read_bias(const json_t *body, const md_served *served, md_job *
     if (n == 0) return MD_OK;
     if (n > MD_LOGIT_BIAS_MAX)
         return md_fail(err, MD_E_USAGE, "logit_bias: found %zu tokens, expected at most %d", n, MD_LOGIT_BIAS_MAX);
-    job->bias = calloc(n, sizeof *job->bias);
-    if (!job->bias) return md_fail(err, MD_E_MEMORY, "logit_bias: out of memory");
-    job->params.sampling.bias = job->bias;
+    md_logit_bias *list = job->group->bias = calloc(n, sizeof *list);
+    if (!list) return md_fail(err, MD_E_MEMORY, "logit_bias: out of memory");
+    job->params.sampling.bias = list;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)biases, key, value) {
@@ -82,18 +83,18 @@ static md_status read_bias(const json_t *body, const md_served *served, md_job *
         if (!json_is_number(value) || !(bias >= -100 && bias <= 100))
             return md_fail(err, MD_E_USAGE, "logit_bias.%s: expected a number from -100 to 100", key);
         // OpenAI: -100 forbids a token.
-        job->bias[job->params.sampling.bias_count++] =
-            (md_logit_bias){(uint32_t)id, bias == -100 ? -INFINITY : (float)bias};
+        list[job->params.sampling.bias_count++] = (md_logit_bias){(uint32_t)id, bias == -100 ? -INFINITY : (float)bias};
     }
     return MD_OK;
 }
 
-static md_status read_length(const json_t *body, uint32_t default_max, md_job *job, md_params *out, md_error *err) {
-    int64_t old = 0, new = 0;
-    MD_TRY(md_field_int(body, "max_tokens", 1, INT32_MAX, &old, err));
-    MD_TRY(md_field_int(body, "max_completion_tokens", 1, INT32_MAX, &new, err));
-    out->max_given = old || new;
-    job->params.max_tokens = new ? (uint32_t) new : old ? (uint32_t)old : default_max;
+static md_status read_length(const json_t *body, md_length_rule rule, md_job *job, md_params *out, md_error *err) {
+    int64_t length = rule.otherwise;
+    MD_TRY(md_field_int(body, "max_tokens", rule.least, INT32_MAX, &length, err));
+    MD_TRY(md_field_int(body, "max_completion_tokens", rule.least, INT32_MAX, &length, err));
+    out->max_given = md_field(body, "max_tokens") || md_field(body, "max_completion_tokens");
+    job->params.max_tokens = (uint32_t)length;
+    job->prompt_only = out->max_given && length == 0;
     return MD_OK;
 }
 
@@ -125,14 +126,14 @@ static md_status refuse_unsupported(const json_t *body, md_error *err) {
     return status;
 }
 
-md_status md_params_read(const json_t *body, const md_served *served, uint32_t default_max, md_job *job, md_params *out,
-                         md_error *err) {
+md_status md_params_read(const json_t *body, const md_served *served, md_length_rule length, md_job *job,
+                         md_params *out, md_error *err) {
     *out = (md_params){0};
     job->params.sampling = served->defaults;
     MD_TRY(refuse_unsupported(body, err));
     MD_TRY(read_stream(body, out, err));
     MD_TRY(read_sampling(body, &job->params.sampling, err));
-    MD_TRY(read_length(body, default_max, job, out, err));
+    MD_TRY(read_length(body, length, job, out, err));
     MD_TRY(read_stop(body, job, err));
     return read_bias(body, served, job, err);
 }

@@ -93,6 +93,16 @@ md_status md_pool_take(md_pool *pool, const uint32_t *prompt, size_t n, md_sessi
     return MD_OK;
 }
 
+md_status md_pool_take_empty(md_pool *pool, md_session **out, md_error *err) {
+    md_pool_entry *entry = find_place(pool, NULL);
+    if (!entry) return md_fail(err, MD_E_INTERNAL, "pool: every session is busy");
+    if (!entry->session) MD_TRY(open_entry(pool, &entry, err));
+    MD_TRY(md_session_rewind(entry->session, 0, err));
+    entry->busy = true;
+    *out = entry->session;
+    return MD_OK;
+}
+
 static md_pool_entry *entry_of(md_pool *pool, const md_session *session) {
     for (uint32_t i = 0; i < pool->size; i++)
         if (pool->entries[i].session == session) return &pool->entries[i];

@@ -33,6 +33,8 @@ void md_pool_free(md_pool *pool); // closes all sessions
 // MD_E_MEMORY when no session can be opened; MD_E_CONTEXT when the prompt does not fit.
 md_status md_pool_take(md_pool *pool, const uint32_t *prompt, size_t n, md_session **out, uint32_t *reused,
                        md_error *err);
+// A session with nothing in it.
+md_status md_pool_take_empty(md_pool *pool, md_session **out, md_error *err);
 void md_pool_give(md_pool *pool, md_session *session);    // back, with what it computed
 void md_pool_discard(md_pool *pool, md_session *session); // closed: its state is not to be trusted
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "server/http.h"
 
 enum { STREAM_BLOCK = 16 << 10 };
@@ -36,9 +37,17 @@ static void send_bytes(md_request *r, unsigned status, const char *type, char *b
 }
 
 void md_reply_json(md_request *request, unsigned status, json_t *body) {
+    static char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,"
+                              "\"code\":null}}";
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
-    if (text) send_bytes(request, status, "application/json", text, strlen(text));
+    if (text && md_json_losses() == request->json_losses) {
+        send_bytes(request, status, "application/json", text, strlen(text));
+        return;
+    }
+    free(text); // something is missing in it
+    queue(request, MHD_HTTP_INTERNAL_SERVER_ERROR,
+          MHD_create_response_from_buffer(sizeof no_memory - 1, no_memory, MHD_RESPMEM_PERSISTENT), "application/json");
 }
 
 void md_reply_text(md_request *request, unsigned status, const char *type, const char *text, size_t size) {
@@ -46,6 +55,14 @@ void md_reply_text(md_request *request, unsigned status, const char *type, const
     if (!copy) return;
     memcpy(copy, text, size);
     send_bytes(request, status, type, copy, size);
+}
+
+void md_reply_fixed(md_request *request, unsigned status, const char *type, const char *bytes, size_t size,
+                    const md_header *headers) {
+    // Persistent: libmicrohttpd does not write to it, whatever its parameter's type says.
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, (void *)bytes, MHD_RESPMEM_PERSISTENT);
+    for (; response && headers->name; headers++) MHD_add_response_header(response, headers->name, headers->value);
+    queue(request, status, response, type);
 }
 
 void md_reply_empty(md_request *request, unsigned status) {

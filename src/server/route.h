@@ -17,8 +17,14 @@ struct md_route {
 void md_route_find(md_request *request, const char *method, const char *url);
 void md_route_run(md_request *request);                     // replies
 void md_route_refuse(md_request *request, unsigned status); // replies with the error object of `status`
+// Kinds of 400.
+enum {
+    MD_BAD_HOST = 4001, // no Host header, or several
+    MD_BAD_LINE         // of the request
+};
 
 // The handlers (served is NULL only where `loaded` is false).
+void md_handle_page(md_request *request, const md_served *served);
 void md_handle_health(md_request *request, const md_served *served);
 void md_handle_metrics(md_request *request, const md_served *served);
 void md_handle_models(md_request *request, const md_served *served);

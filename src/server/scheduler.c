@@ -34,7 +34,7 @@ static void end_queued(md_job *job, md_status status, const char *why) {
     md_job_end end = {.status = status, .overloaded = true};
     md_fail(&end.error, status, "%s", why);
     md_job_finish(job, &end);
-    md_job_unref(job);
+    md_job_group_unref(job->group);
 }
 
 static void show_counts(md_scheduler *s) {
@@ -171,35 +171,39 @@ const md_served *md_scheduler_served(md_scheduler *scheduler) {
     return served;
 }
 
-static md_submit room(const md_scheduler *s) {
+static md_submit room(const md_scheduler *s, uint32_t jobs) {
     if (s->stopping || s->state != MD_SERVER_READY) return MD_SUBMIT_DRAINING;
     uint32_t free_slots = s->options->parallel - s->running; // running counts the slots in use
-    return s->queued >= s->options->queue + free_slots ? MD_SUBMIT_FULL : MD_SUBMIT_OK;
+    return s->queued + jobs > s->options->queue + free_slots ? MD_SUBMIT_FULL : MD_SUBMIT_OK;
 }
 
 md_submit md_scheduler_has_room(md_scheduler *scheduler) {
     pthread_mutex_lock(&scheduler->mutex);
-    md_submit result = room(scheduler);
+    md_submit result = room(scheduler, 1);
     pthread_mutex_unlock(&scheduler->mutex);
     return result;
 }
 
-md_submit md_scheduler_submit(md_scheduler *scheduler, md_job *job) {
+static void enqueue(md_scheduler *s, md_job *job, uint64_t now) {
+    job->submitted_ms = now;
+    if (s->options->request_seconds) job->deadline_ms = now + (uint64_t)s->options->request_seconds * 1000;
+    md_job_group_ref(job->group);
+    job->next = NULL;
+    if (s->last)
+        s->last->next = job;
+    else
+        s->first = job;
+    s->last = job;
+    s->queued++;
+}
+
+md_submit md_scheduler_submit(md_scheduler *scheduler, md_job_group *group) {
     md_scheduler *s = scheduler;
     pthread_mutex_lock(&s->mutex);
-    md_submit result = room(s);
+    md_submit result = room(s, group->count);
     if (result == MD_SUBMIT_OK) {
-        job->submitted_ms = md_clock_ms();
-        if (s->options->request_seconds)
-            job->deadline_ms = job->submitted_ms + (uint64_t)s->options->request_seconds * 1000;
-        md_job_ref(job);
-        job->next = NULL;
-        if (s->last)
-            s->last->next = job;
-        else
-            s->first = job;
-        s->last = job;
-        s->queued++;
+        uint64_t now = md_clock_ms();
+        for (uint32_t i = 0; i < group->count; i++) enqueue(s, &group->jobs[i], now);
         show_counts(s);
         pthread_cond_signal(&s->work);
     }

@@ -26,8 +26,8 @@ double md_scheduler_loaded(md_scheduler *scheduler); // the fraction of the mode
 const md_served *md_scheduler_served(md_scheduler *scheduler);
 
 typedef enum md_submit { MD_SUBMIT_OK, MD_SUBMIT_FULL, MD_SUBMIT_DRAINING } md_submit;
-// Puts a job into the queue (which takes a reference), or says why not.
-md_submit md_scheduler_submit(md_scheduler *scheduler, md_job *job);
+// Puts all jobs of a group into the queue (each takes a reference), or none and says why not.
+md_submit md_scheduler_submit(md_scheduler *scheduler, md_job_group *group);
 // Would a job be taken now? A look before work is spent on a request.
 md_submit md_scheduler_has_room(md_scheduler *scheduler);
 // Seconds after which a place is likely free, 1 to 60: Retry-After.

@@ -18,6 +18,25 @@ static bool on_progress(void *user, double fraction) {
     return !atomic_load_explicit(l->give_up, memory_order_relaxed);
 }
 
+// Answers show control tokens only where they mean something to the server itself.
+static void find_marks(md_served *served) {
+    static const char *const marks[MD_MARKS_MAX] = {"<think>", "</think>", "<function",   "</function>",
+                                                    "<param",  "</param>", "<tool_call>", "</tool_call>"};
+    for (int i = 0; i < MD_MARKS_MAX; i++) {
+        uint32_t id;
+        if (md_chat_template_mentions(served->format.chat_template, marks[i]) &&
+            md_tokenizer_find(served->tokenizer, marks[i], strlen(marks[i]), &id) &&
+            md_tokenizer_is_special(served->tokenizer, id) && id < served->info.vocab)
+            served->marks[served->mark_count++] = id;
+    }
+}
+
+bool md_served_is_mark(const md_served *served, uint32_t token) {
+    for (uint32_t i = 0; i < served->mark_count; i++)
+        if (served->marks[i] == token) return true;
+    return false;
+}
+
 static md_status load_format(md_served *served, const char *path, md_error *err) {
     md_error problem = {0};
     md_status status = md_chat_format_open(&served->format, served->tokenizer, path, &problem);
@@ -28,7 +47,65 @@ static md_status load_format(md_served *served, const char *path, md_error *err)
     }
     served->toolcall_style = md_toolcall_style_of(served->format.chat_template);
     served->thinks = md_chat_template_mentions(served->format.chat_template, "<think>");
+    find_marks(served);
     return MD_OK;
+}
+
+// A tokenizer of another model would make every prompt an error, or an answer nonsense: said once, at the start.
+static md_status check_tokenizer(const md_served *served, md_error *err) {
+    const char *dir = served->info.dir;
+    size_t known = md_tokenizer_vocab_size(served->tokenizer), n;
+    uint32_t vocab = served->info.vocab, beyond = 0, *ids;
+    for (size_t id = vocab; id < known; id++) {
+        if (!md_tokenizer_token_bytes(served->tokenizer, (uint32_t)id, &n)) continue;
+        beyond++;
+        if (!md_tokenizer_is_special(served->tokenizer, (uint32_t)id))
+            return md_fail(err, MD_E_FORMAT,
+                           "%s/tokenizer.json: found the token %zu, expected ids below the model's vocabulary of %u: "
+                           "it is not this model's tokenizer",
+                           dir, id, vocab);
+    }
+    if (beyond)
+        md_log(MD_LOG_WARN, "%s/tokenizer.json: %u control tokens are beyond the model's vocabulary of %u", dir, beyond,
+               vocab);
+    if (known < vocab - vocab / 4)
+        md_log(MD_LOG_WARN, "%s/tokenizer.json has %zu tokens for a vocabulary of %u: is it this model's?", dir, known,
+               vocab);
+    MD_TRY(md_encode(served->tokenizer, "Hello", 5, MD_ENCODE_ADD_SPECIAL, &ids, &n, err));
+    md_status status = n ? MD_OK : md_fail(err, MD_E_FORMAT, "%s/tokenizer.json: makes no tokens of a text", dir);
+    for (size_t i = 0; i < n && status == MD_OK; i++)
+        if (ids[i] >= vocab)
+            status = md_fail(err, MD_E_FORMAT,
+                             "%s/tokenizer.json: begins a text with token %u, expected an id below the model's "
+                             "vocabulary of %u",
+                             dir, ids[i], vocab);
+    md_free(ids);
+    return status;
+}
+
+// A template that can't render the simplest conversation is known before the first one comes.
+static md_status try_template(const md_served *served, md_error *err) {
+    if (!served->format.chat_template) return MD_OK;
+    json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", "Hello");
+    md_chat_prompt prompt;
+    md_error problem;
+    md_status status = md_chat_format_render(&served->format, messages, NULL, NULL, true, &prompt, &problem);
+    json_decref(messages);
+    if (status != MD_OK) {
+        md_log(MD_LOG_WARN, "the chat template can't render a plain question: %s", problem.message);
+        return MD_OK; // it may ask for variables that clients give
+    }
+    uint32_t *ids = NULL;
+    size_t n = 0;
+    status = md_encode_spans(served->tokenizer, prompt.spans, prompt.span_count, false, &ids, &n, err);
+    for (size_t i = 0; i < n && status == MD_OK; i++)
+        if (ids[i] >= served->info.vocab)
+            status = md_fail(err, MD_E_FORMAT,
+                             "%s: the chat template writes token %u, expected ids below the model's vocabulary of %u",
+                             served->info.dir, ids[i], served->info.vocab);
+    md_free(ids);
+    md_chat_prompt_free(&prompt);
+    return status;
 }
 
 static md_status set_context(md_served *served, uint32_t context, md_error *err) {
@@ -65,6 +142,7 @@ md_status md_served_open(const md_server_options *options, _Atomic(double) *frac
             md_fail(err, MD_E_UNSUPPORTED, "%s: a snapshot without tokenizer.json can't be served", served->info.dir);
         goto fail;
     }
+    MD_TRY_GOTO(check_tokenizer(served, err));
     MD_TRY_GOTO(set_context(served, options->context, err));
     served->created = (int64_t)time(NULL);
     served->session_options = (md_session_options){
@@ -77,7 +155,9 @@ md_status md_served_open(const md_server_options *options, _Atomic(double) *frac
         goto fail;
     }
     MD_TRY_GOTO(load_format(served, options->chat_template_file, err));
-    MD_TRY_GOTO(md_token_order_init(&served->order, served->tokenizer, served->info.vocab, err));
+    MD_TRY_GOTO(try_template(served, err));
+    MD_TRY_GOTO(md_token_order_init(&served->order, served->tokenizer, served->info.vocab, served->marks,
+                                    served->mark_count, err));
     *out = served;
     return MD_OK;
 fail:

@@ -37,7 +37,8 @@ static void serve(md_app *app, const sigset_t *signals, const char *host, uint16
         if (state == MD_SERVER_FAILED) return;
         if (state == MD_SERVER_READY && !said) {
             said = true;
-            fprintf(stderr, "ready: http://%s:%u/v1 serves %s\n", host, port, md_scheduler_served(app->scheduler)->id);
+            fprintf(stderr, "ready: http://%s:%u/v1 serves %s; chat at http://%s:%u/\n", host, port,
+                    md_scheduler_served(app->scheduler)->id, host, port);
         }
     }
     fprintf(stderr, "finishing what runs; the same signal again ends at once\n");

@@ -1,5 +1,6 @@
 #include "server/slots.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -7,7 +8,8 @@
 
 enum {
     SLICE_SHARED_MS = 20, // of prefill between two decode steps while others decode: they keep streaming
-    SLICE_ALONE_MS = 200  // while nobody decodes: how long a cancel may go unseen
+    SLICE_ALONE_MS = 200, // while nobody decodes: how long a cancel may go unseen
+    TOKENS_TOGETHER = 8   // of each request in one call, where the engine can: how long a new request waits
 };
 
 void md_slots_init(md_slots *slots, const md_served *served, uint32_t count, md_metrics *metrics) {
@@ -38,14 +40,16 @@ bool md_slots_admit(md_slots *slots, md_job *job) {
     slot->order = slots->admitted++;
     slot->end.prompt_tokens = (uint32_t)job->prompt_size;
     md_histogram_add(&slots->metrics->queue_time, md_clock_ms() - job->submitted_ms);
-    md_status status = md_pool_take(&slots->pool, job->prompt, job->prompt_size, &slot->session,
-                                    &slot->end.cached_tokens, &slot->end.error);
+    // To score a prompt all of its logits are wanted, also those whose cache is there.
+    md_status status = job->score_prompt ? md_pool_take_empty(&slots->pool, &slot->session, &slot->end.error)
+                                         : md_pool_take(&slots->pool, job->prompt, job->prompt_size, &slot->session,
+                                                        &slot->end.cached_tokens, &slot->end.error);
     if (status != MD_OK) {
         slot->end.status = status;
         slot->end.overloaded = status == MD_E_MEMORY;
         md_count(&slots->metrics->failed, 1);
         md_job_finish(job, &slot->end);
-        md_job_unref(job);
+        md_job_group_unref(job->group);
         memset(slot, 0, sizeof *slot);
         return true;
     }
@@ -75,7 +79,7 @@ static void release(md_slots *slots, md_slot *slot, bool sound) {
         md_log(MD_LOG_ERROR, "a request failed: %s", end->error.message);
     }
     md_job_finish(slot->job, end);
-    md_job_unref(slot->job);
+    md_job_group_unref(slot->job->group);
     memset(slot, 0, sizeof *slot);
 }
 
@@ -131,6 +135,46 @@ static bool anyone_decodes(const md_slots *slots) {
     return false;
 }
 
+typedef struct scoring {
+    md_job *job;
+    uint32_t vocab;
+    md_status status;
+    md_error *err;
+} scoring;
+
+static md_status deliver_scored(scoring *s, uint32_t at, double logprob, const md_logprob *top) {
+    md_token token = {.id = s->job->prompt[at], .logprob = logprob};
+    token.top = top;
+    token.top_count = top ? s->job->params.top_logprobs : 0;
+    return md_job_deliver(s->job, &(md_piece){.text = "", .tokens = &token, .token_count = 1}, s->err);
+}
+
+// The logits after a prompt's token say how likely the next one was.
+static bool on_prompt_logits(void *user, uint32_t position, const float *logits) {
+    scoring *s = user;
+    md_logprob top[MD_TOP_LOGPROBS_MAX];
+    uint32_t next = position + 1, tops = s->job->params.top_logprobs;
+    double logprob;
+    if (position == 0) s->status = deliver_scored(s, 0, NAN, NULL);
+    if (s->status != MD_OK || next == s->job->prompt_size) return s->status == MD_OK;
+    s->status = md_logprobs(logits, s->vocab, s->job->prompt[next], tops, top, &logprob, s->err);
+    if (s->status == MD_OK) s->status = deliver_scored(s, next, logprob, top);
+    return s->status == MD_OK;
+}
+
+// One step of the prompt. *left: tokens that are still missing.
+static md_status advance(md_slots *slots, md_slot *slot, uint32_t *left, md_error *err) {
+    md_job *job = slot->job;
+    uint32_t most = slots->served->info.max_columns;
+    if (!job->score_prompt) return md_session_advance(slot->session, most, left, err);
+    uint32_t done = md_session_position(slot->session), missing = (uint32_t)job->prompt_size - done;
+    if (most > missing) most = missing;
+    scoring s = {job, slots->served->info.vocab, MD_OK, err};
+    md_status status = md_session_feed_each(slot->session, job->prompt + done, most, on_prompt_logits, &s, err);
+    *left = missing - most;
+    return s.status != MD_OK ? s.status : status;
+}
+
 // At least one step, and more until the slice's time is over. A prompt that is complete begins to decode.
 void md_slots_prefill(md_slots *slots) {
     uint64_t until = md_clock_ms() + (anyone_decodes(slots) ? SLICE_SHARED_MS : SLICE_ALONE_MS);
@@ -140,12 +184,17 @@ void md_slots_prefill(md_slots *slots) {
         if (md_job_is_cancelled(slot->job)) return; // md_slots_drop comes next time
         md_error err;
         uint32_t left;
-        md_status status = md_session_advance(slot->session, slots->served->info.max_columns, &left, &err);
+        md_status status = advance(slots, slot, &left, &err);
         if (status != MD_OK) {
             fail(slots, slot, status, &err, false);
             continue;
         }
         if (left) continue;
+        if (slot->job->prompt_only) {
+            slot->end.finish = MD_FINISH_LENGTH;
+            release(slots, slot, true);
+            continue;
+        }
         status = md_generation_open(slot->session, &slot->job->params, &slot->generation, &err);
         if (status != MD_OK) {
             fail(slots, slot, status, &err, true);
@@ -157,14 +206,24 @@ void md_slots_prefill(md_slots *slots) {
 
 // ---- decode ----------------------------------------------------------------------------------------------------
 
-static md_status choose(md_slots *slots, md_slot *slot, md_piece *piece, md_error *err) {
+static md_status deliver(md_slots *slots, md_slot *slot, const md_piece *piece, md_error *err) {
     md_job *job = slot->job;
-    MD_TRY(md_generation_next(slot->generation, piece, err));
-    if (job->constraint) MD_TRY(md_constraint_accept(job->constraint, piece->next, err));
     md_count(&slots->metrics->generated_tokens, 1);
-    if (slot->end.completion_tokens++ == 0)
-        md_histogram_add(&slots->metrics->first_token_time, md_clock_ms() - job->submitted_ms);
+    double now = md_clock_seconds();
+    if (slot->end.completion_tokens++ == 0) {
+        uint64_t ms = md_clock_ms() - job->submitted_ms;
+        md_histogram_add(&slots->metrics->first_token_time, ms);
+        slot->end.first_seconds = (double)ms / 1000;
+        slot->first_at = now;
+    }
+    slot->end.decode_seconds = now - slot->first_at;
     return md_job_deliver(job, piece, err);
+}
+
+static md_status choose(md_slots *slots, md_slot *slot, md_piece *piece, md_error *err) {
+    MD_TRY(md_generation_next(slot->generation, piece, err));
+    if (slot->job->constraint) MD_TRY(md_constraint_accept(slot->job->constraint, piece->next, err));
+    return deliver(slots, slot, piece, err);
 }
 
 void md_slots_choose(md_slots *slots) {
@@ -186,30 +245,68 @@ void md_slots_choose(md_slots *slots) {
     }
 }
 
-// A step that fails ends the requests in it, not the server. No session has moved, but what the engine left in them is
-// not trusted.
+// A slot while its tokens are computed.
+typedef struct stepping {
+    md_slots *slots;
+    md_slot *slot;
+    uint32_t before; // tokens it had
+    md_finish finish;
+    md_status status; // of delivering
+    md_error err;
+} stepping;
+
+static bool on_piece(void *user, const md_piece *piece) {
+    stepping *s = user;
+    s->finish = piece->finish;
+    s->status = deliver(s->slots, s->slot, piece, &s->err);
+    return s->status == MD_OK && !md_job_is_cancelled(s->slot->job);
+}
+
+// What became of a slot after md_batch_generate. A step that fails ends the requests in it, not the server; what the
+// engine left in their sessions is not trusted.
+static void stepped(stepping *s, const md_batch_turn *turn, md_status status, const md_error *err) {
+    if (status != MD_OK) {
+        fail(s->slots, s->slot, status, err, false);
+    } else if (s->status != MD_OK) {
+        fail(s->slots, s->slot, s->status, &s->err, true);
+    } else if (s->finish != MD_FINISH_NONE) {
+        s->slot->end.finish = s->finish;
+        release(s->slots, s->slot, true);
+    } else {
+        s->slot->token = turn->token;
+        s->slot->state = turn->choose ? MD_SLOT_DECODE : MD_SLOT_FEED;
+    }
+}
+
+static void step_some(md_slots *slots, md_slot **of, uint32_t n) {
+    md_batch_turn turns[MD_PARALLEL_MAX];
+    stepping steppings[MD_PARALLEL_MAX];
+    uint32_t most = next_prefill(slots) ? 1 : TOKENS_TOGETHER, steps = 0, columns = 0;
+    md_error err;
+    for (uint32_t i = 0; i < n; i++) {
+        steppings[i] = (stepping){.slots = slots, .slot = of[i], .before = of[i]->end.completion_tokens};
+        turns[i] = (md_batch_turn){
+            .generation = of[i]->generation, .token = of[i]->token, .on_piece = on_piece, .user = &steppings[i]};
+    }
+    md_status status = md_batch_generate(slots->served->model, turns, n, most, &err);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t took = of[i]->end.completion_tokens - steppings[i].before + turns[i].choose;
+        columns += took;
+        if (took > steps) steps = took;
+        stepped(&steppings[i], &turns[i], status, &err);
+    }
+    md_count(&slots->metrics->steps, steps);
+    md_count(&slots->metrics->columns, columns);
+}
+
 void md_slots_step(md_slots *slots) {
-    md_batch_column columns[MD_PARALLEL_MAX];
     md_slot *of[MD_PARALLEL_MAX];
     uint32_t most = slots->served->info.max_columns, n = 0;
     for (uint32_t i = 0; i < slots->count; i++) {
-        md_slot *slot = &slots->slot[i];
-        if (slot->state == MD_SLOT_FEED) {
-            of[n] = slot;
-            columns[n++] = (md_batch_column){slot->session, slot->token, true};
-        }
+        if (slots->slot[i].state == MD_SLOT_FEED) of[n++] = &slots->slot[i];
         bool last = i + 1 == slots->count;
         if (n == 0 || (n < most && !last)) continue;
-        md_error err;
-        md_status status = md_batch_step(slots->served->model, columns, n, &err);
-        md_count(&slots->metrics->steps, 1);
-        md_count(&slots->metrics->columns, n);
-        for (uint32_t k = 0; k < n; k++) {
-            if (status != MD_OK)
-                fail(slots, of[k], status, &err, false);
-            else
-                of[k]->state = MD_SLOT_DECODE;
-        }
+        step_some(slots, of, n);
         n = 0;
     }
 }

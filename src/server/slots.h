@@ -22,7 +22,8 @@ typedef struct md_slot {
     md_session *session;
     md_generation *generation;
     uint32_t token;
-    md_job_end end; // the counts so far
+    double first_at; // when the first token was chosen, by md_clock_seconds
+    md_job_end end;  // the counts so far
 } md_slot;
 
 typedef struct md_slots {
@@ -48,6 +49,6 @@ bool md_slots_admit(md_slots *slots, md_job *job);
 void md_slots_drop(md_slots *slots);    // ends those whose client is gone or whose time is up
 void md_slots_prefill(md_slots *slots); // computes a slice of prompts
 void md_slots_choose(md_slots *slots);  // chooses one token for each that decodes, and delivers
-void md_slots_step(md_slots *slots);    // computes the chosen tokens, all in one step
+void md_slots_step(md_slots *slots);    // computes the chosen tokens, all in one step, and what follows where it can
 
 #endif

@@ -69,7 +69,7 @@ static md_status detokenize(const json_t *body, const md_served *served, json_t 
 
 static md_status apply_template(const json_t *body, const md_served *served, json_t **out, md_error *err) {
     md_chat_prompt prompt;
-    MD_TRY(md_chat_request_render(body, served, NULL, &prompt, err));
+    MD_TRY(md_chat_request_render(body, served, &prompt, err));
     *out = json_pack("{s:o}", "prompt", md_text_json(prompt.text, prompt.size));
     md_chat_prompt_free(&prompt);
     return *out ? MD_OK : md_fail(err, MD_E_MEMORY, "prompt: out of memory");

@@ -43,57 +43,29 @@ static void deliver(decoding *d, bool chosen) {
     d->go_on = !d->on_piece || d->on_piece(d->user, &d->piece);
 }
 
-// md_burst.on_token: the engine has fed d->piece.next and chosen `token`.
-static bool on_token(void *user, uint32_t token) {
+static bool take_piece(void *user, const md_piece *piece) {
     decoding *d = user;
-    d->session->tokens[d->session->position++] = d->piece.next;
-    d->status = md_generation_take_argmax(d->generation, token, &d->piece, d->err);
-    if (d->status != MD_OK) return false;
+    d->piece = *piece;
     deliver(d, true);
-    return d->go_on && !d->piece.finish;
-}
-
-// Lets the engine decode many tokens in one call.
-static md_status burst(decoding *d) {
-    md_session *session = d->session;
-    md_engine *engine = session->model->engine;
-    const md_model_info *info = &session->model->info;
-    uint32_t room = session->context - session->position, chosen = d->result->completion_tokens;
-    uint32_t wanted = d->params->max_tokens ? d->params->max_tokens - chosen : room;
-    md_burst request = {.kv = session->kv,
-                        .position = session->position,
-                        .token = d->piece.next,
-                        .max_tokens = wanted < room ? wanted : room,
-                        .stop = info->eos,
-                        .stop_count = d->params->ignore_eos ? 0 : info->eos_count,
-                        .on_token = on_token,
-                        .user = d};
-    session->has_logits = false;
-    md_status status = engine->ops->burst(engine, &request, d->err);
-    if (d->status != MD_OK) return d->status;
-    if (status == MD_OK && d->result->completion_tokens == chosen)
-        return md_fail(d->err, MD_E_INTERNAL, "%s engine: a burst of up to %u tokens gave none", info->engine,
-                       request.max_tokens);
-    return status;
+    return d->go_on;
 }
 
 // Chooses and feeds tokens until the last piece.
 static md_status decode(decoding *d) {
-    const md_engine_ops *ops = d->session->model->engine->ops;
-    bool bursts = ops->burst && md_generation_is_argmax(d->generation);
-    MD_TRY(md_generation_next(d->generation, &d->piece, d->err));
-    deliver(d, true);
-    while (!d->piece.finish) {
+    md_batch_turn turn = {.generation = d->generation, .on_piece = take_piece, .user = d, .choose = true};
+    for (;;) {
+        if (turn.choose) {
+            MD_TRY(md_generation_next(d->generation, &d->piece, d->err));
+            deliver(d, true);
+            turn.token = d->piece.next;
+        }
+        if (d->piece.finish) break;
         if (!d->go_on) {
             MD_TRY(md_generation_cancel(d->generation, &d->piece, d->err));
             deliver(d, false);
-        } else if (bursts) {
-            MD_TRY(burst(d));
-        } else {
-            MD_TRY(md_session_feed(d->session, &d->piece.next, 1, d->err));
-            MD_TRY(md_generation_next(d->generation, &d->piece, d->err));
-            deliver(d, true);
+            break;
         }
+        MD_TRY(md_batch_generate(d->session->model, &turn, 1, UINT32_MAX, d->err));
     }
     d->result->finish = d->piece.finish;
     d->result->stop_index = d->piece.stop_index;

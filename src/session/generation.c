@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gen/rng.h"
 #include "gen/sampler.h"
 #include "gen/stop.h"
+#include "gen/weight.h"
 #include "session/generation.h"
 #include "text/detok.h"
 
@@ -18,7 +20,7 @@ typedef struct waiting {
 } waiting;
 
 struct md_generation {
-    const md_session *session; // borrowed; its logits and position are read
+    md_session *session; // borrowed; its logits and position are read
     md_generation_params params;
     md_sampler *sampler;
     md_stop *stop;     // NULL: no stop strings
@@ -208,13 +210,31 @@ md_status md_generation_next(md_generation *g, md_piece *piece, md_error *err) {
     return take(g, id, logits, piece, err);
 }
 
-bool md_generation_is_argmax(const md_generation *g) {
+bool md_generation_is_plain(const md_generation *g, md_burst_column *column, uint32_t *most) {
     const md_sampling *s = &g->params.sampling;
-    bool logprobs = g->params.logprobs || g->params.top_logprobs;
-    return s->temperature == 0 && !s->bias_count && !s->adjust && !md_sampler_penalises(s) && !logprobs;
+    if (s->bias_count || s->adjust || md_sampler_penalises(s) || g->params.logprobs || g->params.top_logprobs)
+        return false;
+    column->choice = (md_choice){0};
+    if (s->temperature > 0)
+        column->choice = (md_choice){.sampled = true,
+                                     .per_unit = MD_LOG2_E / s->temperature,
+                                     .top_k = s->top_k,
+                                     .top_p = s->top_p,
+                                     .least_weight = s->min_p > 0 ? md_least_weight(s->min_p) : 0,
+                                     .seed = md_mix64(s->seed),
+                                     .draw = md_sampler_draws(g->sampler)};
+    column->stop = g->session->model->info.eos;
+    column->stop_count = g->params.ignore_eos ? 0 : g->session->model->info.eos_count;
+    uint32_t left = g->session->context - g->session->position;
+    if (g->params.max_tokens && g->params.max_tokens - g->count < left) left = g->params.max_tokens - g->count;
+    if (*most > left) *most = left;
+    return true;
 }
 
-md_status md_generation_take_argmax(md_generation *g, uint32_t id, md_piece *piece, md_error *err) {
+md_session *md_generation_session(const md_generation *g) { return g->session; }
+
+md_status md_generation_take(md_generation *g, uint32_t id, md_piece *piece, md_error *err) {
+    md_sampler_take(g->sampler, id);
     return take(g, id, NULL, piece, err);
 }
 

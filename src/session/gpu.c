@@ -1,10 +1,12 @@
-// md_devices and md_emit_cuda: what the CUDA backend can say without opening an engine.
-#include <jansson.h>
+// md_devices and md_emit_cuda: what the backends can say without opening an engine.
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/cpu/level.h"
 #include "backend/cuda/dl.h"
 #include "backend/cuda/emit.h"
+#include "base/cpu_info.h"
+#include "base/json.h"
 #include "megadecode.h"
 #include "plan/plan.h"
 
@@ -24,9 +26,21 @@ static json_t *describe(int index) {
     return out;
 }
 
+static json_t *describe_cpu(void) {
+    const md_kernels *kernels = NULL;
+    md_error err = {0};
+    char name[128];
+    bool usable = md_cpu_level_select(&kernels, &err) == MD_OK;
+    json_t *out = json_pack("{s:s, s:s, s:i, s:b}", "device", "cpu", "name", md_cpu_name(name, sizeof name), "cpus",
+                            (int)md_cpu_count(), "usable", usable);
+    if (out) json_object_set_new(out, usable ? "kernels" : "why", json_string(usable ? kernels->name : err.message));
+    return out;
+}
+
 md_status md_devices(char **json, md_error *err) {
     *json = NULL;
-    json_t *list = json_pack("[{s:s, s:b}]", "device", "cpu", "usable", 1);
+    uint64_t losses = md_json_losses();
+    json_t *list = json_pack("[o]", describe_cpu());
     md_error gpu;
     int count = 0;
     if (md_cuda_device_count(&count, &gpu) != MD_OK)
@@ -34,7 +48,10 @@ md_status md_devices(char **json, md_error *err) {
     for (int i = 0; i < count; i++) json_array_append_new(list, describe(i));
     *json = json_dumps(list, JSON_COMPACT);
     json_decref(list);
-    return *json ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
+    if (md_json_losses() == losses) return MD_OK;
+    free(*json);
+    *json = NULL;
+    return md_fail(err, MD_E_MEMORY, "out of memory for the list of devices");
 }
 
 md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, char **source, md_error *err) {

@@ -1,9 +1,8 @@
 // md_inspect: a snapshot and its plan described as JSON, from headers and config alone.
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/status.h"
+#include "base/json.h"
 #include "plan/plan.h"
 #include "session/kv_spec.h"
 #include "session/model.h"
@@ -149,6 +148,7 @@ md_status md_inspect(const char *model, const md_inspect_options *options, char 
     json_t *root = NULL;
     writer w = {false};
     md_status status = MD_OK;
+    uint64_t losses = md_json_losses();
     *json = NULL;
     MD_TRY_GOTO(md_snapshot_open(model, &snapshot, err));
     MD_TRY_GOTO(md_plan_build(snapshot, &plan, err));
@@ -162,7 +162,11 @@ md_status md_inspect(const char *model, const md_inspect_options *options, char 
     put_matrices(&w, root, snapshot);
     if (options->plan) put(&w, root, "plan", plan_json(&w, plan));
     *json = w.failed ? NULL : json_dumps(root, JSON_COMPACT);
-    if (!*json) status = md_fail(err, MD_E_MEMORY, "%s: out of memory", model);
+    if (!*json || md_json_losses() != losses) {
+        free(*json);
+        *json = NULL;
+        status = md_fail(err, MD_E_MEMORY, "%s: out of memory", model);
+    }
 fail:
     json_decref(root);
     free(format);

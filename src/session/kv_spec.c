@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+
 static md_status uniform(const md_snapshot *snapshot, uint8_t bits, md_kv_format *format, md_error *err) {
     uint8_t group = snapshot->head_dim % 64 == 0 ? 64 : 32;
     if (snapshot->head_dim % group != 0)
@@ -28,9 +30,14 @@ md_status md_kv_spec_read(const md_snapshot *snapshot, const char *spec, md_kv_f
         else
             status = uniform(snapshot, (uint8_t)(spec[0] - '0'), format, err);
     } else {
+        if (!md_path_present(spec)) {
+            static const char accepted[] = "none, snapshot, 8, 4 or the path of a file like kv_config.json";
+            // A path that leads nowhere is a missing file; a bare word is a mistake.
+            if (strchr(spec, '/'))
+                return md_fail(err, MD_E_NOT_FOUND, "kv: %s: no such file; expected %s", spec, accepted);
+            return md_fail(err, MD_E_USAGE, "kv: found \"%s\", expected %s", spec, accepted);
+        }
         status = md_kv_config_read(spec, snapshot->layers, snapshot->head_dim, &format, err);
-        if (status == MD_E_NOT_FOUND)
-            md_fail_context(err, status, "kv: expected none, snapshot, 8, 4 or the path of a kv_config.json");
     }
     bool any = false;
     for (uint32_t i = 0; status == MD_OK && i < snapshot->layers; i++) any |= format[i].bits != 0;

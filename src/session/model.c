@@ -60,15 +60,20 @@ static void fill_info(md_model *model) {
     memcpy(info->eos, s->eos, s->eos_count * sizeof *info->eos);
 }
 
+// A worker that is stuck in an abandoned step keeps what it reads.
+static void close_computing(md_engine *engine, md_plan *plan, md_snapshot *snapshot) {
+    if (!engine->ops->close(engine)) return;
+    md_plan_free(plan);
+    md_snapshot_close(snapshot);
+}
+
 md_status md_model_assemble(const char *name, md_snapshot *snapshot, md_plan *plan, md_engine *engine,
                             md_tokenizer *tokenizer, md_model **out, md_error *err) {
     *out = NULL;
     md_model *model = calloc(1, sizeof *model);
     char *copy = base_name(name);
     if (!model || !copy) {
-        engine->ops->close(engine);
-        md_plan_free(plan);
-        md_snapshot_close(snapshot);
+        close_computing(engine, plan, snapshot);
         md_tokenizer_close(tokenizer);
         free(model);
         free(copy);
@@ -107,8 +112,10 @@ md_status md_model_open(const char *name, const md_model_options *options, md_mo
     (*out)->info.load_seconds = md_clock_seconds() - start;
     return MD_OK;
 fail:
-    md_plan_free(plan);
-    md_snapshot_close(snapshot);
+    if (status != MD_E_TIMEOUT) { // a worker that is stuck reading weights keeps them (md_cpu_open)
+        md_plan_free(plan);
+        md_snapshot_close(snapshot);
+    }
     md_tokenizer_close(tokenizer);
     return status;
 }
@@ -121,9 +128,7 @@ void md_model_hold(md_model *model) {
 void md_model_close(md_model *model) {
     // Release: what this holder did with the model comes before it is freed; acquire: the last one sees all of that.
     if (!model || atomic_fetch_sub_explicit(&model->holders, 1, memory_order_acq_rel) != 1) return;
-    model->engine->ops->close(model->engine);
-    md_plan_free(model->plan);
-    md_snapshot_close(model->snapshot);
+    close_computing(model->engine, model->plan, model->snapshot);
     md_tokenizer_close(model->tokenizer);
     free(model->name);
     free(model);

@@ -14,21 +14,27 @@ static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 // ---- open and close --------------------------------------------------------------------------------------------
 
-// A new, empty bf16 cache in place of the session's.
-static md_status fresh_kv(md_session *session, md_error *err) {
-    md_engine *engine = session->model->engine;
-    if (session->kv) engine->ops->kv_close(engine, session->kv);
-    session->kv = NULL;
-    session->position = 0;
-    session->has_logits = session->quantized = false;
-    session->quantized_at = 0;
-    return engine->ops->kv_open(engine, session->context, &session->kv, err);
+// Takes another cache in place of the session's.
+static void replace_kv(md_session *session, md_kv *kv) {
+    if (session->kv) ops_of(session)->kv_close(session->model->engine, session->kv);
+    session->kv = kv;
 }
 
-// The session as it was opened.
+// The session as it was opened. After a failure it is as it was before.
 static md_status reopen_kv(md_session *session, md_error *err) {
-    MD_TRY(fresh_kv(session, err));
-    return session->from_start ? md_session_quantize(session, err) : MD_OK;
+    md_engine *engine = session->model->engine;
+    md_kv *kv;
+    MD_TRY(engine->ops->kv_open(engine, session->context, &kv, err));
+    md_status status = session->from_start ? engine->ops->kv_quantize(engine, kv, session->format, 0, err) : MD_OK;
+    if (status != MD_OK) {
+        engine->ops->kv_close(engine, kv);
+        return status;
+    }
+    replace_kv(session, kv);
+    session->position = session->quantized_at = 0;
+    session->has_logits = false;
+    session->quantized = session->from_start;
+    return MD_OK;
 }
 
 md_status md_session_open(md_model *model, const md_session_options *options, md_session **out, md_error *err) {
@@ -83,7 +89,7 @@ const uint32_t *md_session_tokens(const md_session *session) { return session->t
 const float *md_session_logits(const md_session *session) { return session->has_logits ? session->logits : NULL; }
 
 uint64_t md_session_kv_bytes(const md_session *session) {
-    return session->kv ? ops_of(session)->kv_bytes(session->model->engine, session->kv) : 0;
+    return ops_of(session)->kv_bytes(session->model->engine, session->kv);
 }
 
 uint64_t md_session_kv_position_bytes(const md_session *session) {
@@ -93,7 +99,6 @@ uint64_t md_session_kv_position_bytes(const md_session *session) {
 // ---- appending -------------------------------------------------------------------------------------------------
 
 md_status md_session_check(const md_session *session, const uint32_t *tokens, size_t n, md_error *err) {
-    if (!session->kv) return md_fail(err, MD_E_USAGE, "session: it lost its KV cache in an earlier failure");
     if (n > session->context - session->position)
         return md_fail(err, MD_E_CONTEXT,
                        "context: %zu tokens after %" PRIu32 " do not fit into a context of %" PRIu32 " tokens", n,
@@ -184,8 +189,8 @@ md_status md_session_prepare(md_session *session, const uint32_t *tokens, size_t
         return md_fail(err, MD_E_CONTEXT,
                        "prompt: %zu tokens do not fit into the session's context of %" PRIu32 " tokens", n,
                        session->context);
-    uint32_t keep = session->kv ? md_session_reusable(session, tokens, n) : 0;
-    if (keep == 0 && (!session->kv || session->quantized)) MD_TRY(reopen_kv(session, err));
+    uint32_t keep = md_session_reusable(session, tokens, n);
+    if (keep == 0 && session->quantized) MD_TRY(reopen_kv(session, err));
     session->position = keep;
     session->has_logits = false;
     MD_TRY(md_session_check(session, tokens + keep, n - keep, err));
@@ -252,11 +257,21 @@ md_status md_session_copy(md_session *dst, const md_session *src, uint32_t posit
                        " of the source and the %" PRIu32 " of the destination's context",
                        positions, src->position, dst->context);
     dst->prompt_size = 0;
-    if (!dst->kv || dst->quantized) MD_TRY(fresh_kv(dst, err)); // a quantized cache takes no other's entries
-    dst->position = 0;
-    dst->has_logits = false;
     md_engine *engine = dst->model->engine;
-    MD_TRY(engine->ops->kv_copy(engine, dst->kv, src->kv, positions, err));
+    if (dst->quantized || src->quantized) { // a cache takes no entries of another form, and may not end up half changed
+        md_kv *kv;
+        MD_TRY(engine->ops->kv_open(engine, dst->context, &kv, err));
+        md_status status = engine->ops->kv_copy(engine, kv, src->kv, positions, err);
+        if (status != MD_OK) {
+            engine->ops->kv_close(engine, kv);
+            return status;
+        }
+        replace_kv(dst, kv);
+    } else {
+        dst->position = 0;
+        MD_TRY(engine->ops->kv_copy(engine, dst->kv, src->kv, positions, err));
+    }
+    dst->has_logits = false;
     memcpy(dst->tokens, src->tokens, positions * sizeof *dst->tokens);
     dst->position = positions;
     dst->quantized = src->quantized;
@@ -270,7 +285,6 @@ md_status md_session_copy(md_session *dst, const md_session *src, uint32_t posit
 
 md_status md_session_quantize(md_session *session, md_error *err) {
     if (!session->format || session->quantized) return MD_OK;
-    if (!session->kv) return md_fail(err, MD_E_USAGE, "session: it lost its KV cache in an earlier failure");
     md_engine *engine = session->model->engine;
     MD_TRY(engine->ops->kv_quantize(engine, session->kv, session->format, session->position, err));
     session->quantized = true;

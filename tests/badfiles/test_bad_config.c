@@ -264,7 +264,7 @@ static void refuses_broken_kv_config(void **state) {
         {"[{\"layer_idx\": -1, \"bits\": 4}]", "\"layer_idx\" is -1"},
         {"[{\"bits\": 4}]", "\"layer_idx\" is missing"},
         {"[{\"layer_idx\": 1, \"bits\": 3}]", "\"bits\" of layer 1 is 3, expected 4 or 8"},
-        {"[{\"layer_idx\": 1}]", "\"bits\" of layer 1 is 0"},
+        {"[{\"layer_idx\": 1}]", "\"bits\" of layer 1 is missing, expected 4 or 8"},
         {"[{\"layer_idx\": 1, \"bits\": \"8\"}]", "\"bits\" is a string"},
         {"[{\"layer_idx\": 1, \"bits\": 8, \"group_size\": 48}]", "\"group_size\" of layer 1 is 48"},
         {"[{\"layer_idx\": 1, \"bits\": 8, \"group_size\": 128}]", "is 128, which does not divide head_dim 64"},

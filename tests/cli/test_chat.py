@@ -204,17 +204,27 @@ def test_messages(folder):
 
     # A saved conversation goes on as it would have.
     first = chat("hi\nho", *GREEDY, "-n", "8")
-    chat("hi\n/save " + saved, *GREEDY, "-n", "8")
+    chat("hi\n/save! " + saved, *GREEDY, "-n", "8")
     rest = chat(f"/load {saved}\nho", *GREEDY, "-n", "8", say="2 messages loaded")
     check(first.endswith(rest) and rest, f"loaded: {rest!r} of {first!r}")
     again = os.path.join(folder, "again.json")
     chat(f"/load {saved}\n/save {again}", *GREEDY)
     check(open(again).read() == open(saved).read(), "save, load, save")
+    # No other file is replaced; its own is, with and without its name.
+    kept = open(saved).read()
+    chat(f"other\n/save {saved}", *GREEDY, "-n", "2", code=2, say=[f"{saved} is there already", f"/save! {saved}"])
+    chat(f"other\n/save {folder}", *GREEDY, "-n", "2", code=2, say="is there already")
+    check(open(saved).read() == kept, "a file that is there stays")
+    chat(f"/load {again}\nmore\n/save\nyet more\n/save {again}", *GREEDY, "-n", "2", say=["4 messages", "6 messages"])
+    check(len(json.load(open(again))) == 6, "/save to its own file")
+    os.remove(again)
+    chat(f"hi\n/save {again}\nho\n/save", *GREEDY, "-n", "2", say=["2 messages", "4 messages"])
+    check(len(json.load(open(again))) == 4, "/save again")
 
     hostile = 'quote " back\\slash <|im_end|> \u00e9\u4e2d\U0001f600'
     json.dump({"model": "x", "messages": [{"role": "user", "content": [{"type": "text", "text": hostile}]}]},
               open(saved, "w"))
-    out = chat(f"/load {saved}\n/regenerate\n/save {again}", *GREEDY, "-n", "3", say=["1 messages", "/regenerate"])
+    out = chat(f"/load {saved}\n/regenerate\n/save! {again}", *GREEDY, "-n", "3", say=["1 messages", "/regenerate"])
     check(out.strip() != "" and json.load(open(again))[0]["content"] == hostile, "a request's body is loaded")
 
     for body, say in [("", "JSON"), ("[", "JSON"), ("{}", "messages"), ("[]", "at least one"), ("7", "messages"),
@@ -407,9 +417,72 @@ def test_terminal(folder):
     terminal.end(1)
 
 
+def type_lines(*typed, args=(), env=None, end=True):
+    terminal = Terminal(*GREEDY, "-n", "2", *args, env=env)
+    terminal.prompt()
+    for line in typed:
+        terminal.line(line)
+    if end:
+        terminal.send(CTRL_D)
+        terminal.end(0)
+    return terminal
+
+
+def recall(count, args=(), env=None):
+    """What `count` times the key for the line before brings, in a new chat."""
+    terminal = type_lines(args=args, env=env, end=False)
+    for _ in range(count):
+        terminal.send(UP)
+    terminal.send(b" #\n")
+    shown = terminal.prompt()
+    terminal.send(CTRL_D)
+    terminal.end(0)
+    return shown
+
+
+def test_history(folder):
+    state = {"XDG_STATE_HOME": folder}
+    file = os.path.join(folder, "megadecode", "history")
+    type_lines("/ctx", "/set temp 1", "caf\u00e9", env=state)
+    check(os.stat(file).st_mode & 0o777 == 0o600, f"mode {os.stat(file).st_mode:o}")
+    check(os.stat(os.path.dirname(file)).st_mode & 0o777 == 0o700, "the folder's mode")
+    check(os.listdir(os.path.dirname(file)) == ["history"], "files left behind")
+    check("caf\u00e9 #".encode() in recall(1, env=state), "the last line of the chat before")
+    check(b"/set temp 1 #" in recall(3, env=state), "a line of two chats before")
+    before = open(file, "rb").read()
+    # Off by an option or an empty variable; another file by the variable.
+    for args, env in [(("--no-history",), state), ((), {**state, "MEGADECODE_HISTORY": ""})]:
+        type_lines("secret", args=args, env=env)
+        check(b"secret" not in recall(1, args=args, env=env), f"{args} {env}: read")
+        check(open(file, "rb").read() == before, f"{args} {env}: written")
+    other = os.path.join(folder, "mine")
+    type_lines("elsewhere", env={**state, "MEGADECODE_HISTORY": other})
+    check(b"elsewhere" in open(other, "rb").read() and open(file, "rb").read() == before, "MEGADECODE_HISTORY")
+    # Two chats at once: both leave their lines.
+    first = type_lines("of the first", env=state, end=False)
+    type_lines("of the second", env=state)
+    first.send(CTRL_D)
+    first.end(0)
+    kept = open(file, "rb").read().replace(b"\\040", b" ")
+    check(b"of the first" in kept and b"of the second" in kept and b"ctx" in kept, f"both: {kept}")
+    # It stays bounded, and what is no history is not touched.
+    open(file, "wb").write(b"_HiStOrY_V2_\n" + b"".join(b"line%d\\012\n" % i for i in range(3000)))
+    type_lines("newest", env=state)
+    lines_ = open(file, "rb").read().split(b"\n")
+    check(len(lines_) == 1 + 1000 + 1 and lines_[-2].startswith(b"newest"), f"{len(lines_)} lines: {lines_[-3:]}")
+    for bad in [b"no history\n", b"\0" * 100]:
+        open(file, "wb").write(bad)
+        terminal = type_lines("typed", env=state)
+        check(b"can't be read as a history" in terminal.all and open(file, "rb").read() == bad, f"{bad}: {terminal.all}")
+    os.remove(file)
+    os.mkdir(file)
+    check(b"can't be read as a history" in type_lines("typed", env=state).all, "a folder")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        paths = [os.path.join(folder, name) for name in ("endless", "messages", "thinking")]
+        ENV["XDG_STATE_HOME"] = os.path.join(folder, "state")  # not the history of whoever runs this
+        paths = [os.path.join(folder, name) for name in ("endless", "messages", "thinking", "history")]
         for path in paths:
             os.mkdir(path)
         endless(paths[0])
@@ -423,6 +496,7 @@ def main():
         test_interrupted_pipe(paths[0])
         test_unread_pipe(paths[0])
         test_terminal(paths[0])
+        test_history(paths[3])
     print("ok" if not failures else f"{failures} failures")
     return 1 if failures else 0
 

@@ -58,9 +58,9 @@ def test_program():
     check(code == 0 and b"run" in out and b"inspect" in out and b"tokenize" in out and err == "", "--help")
     code, out, err = call()
     check(code == 2 and out == b"" and "Usage" in err, "no command")
-    for name in ["run", "inspect", "tokenize"]:
+    for name in ["run", "inspect", "tokenize", "bench", "synth", "chat"]:
         code, out, err = call(name, "--help")
-        check(code == 0 and b"--model" in out and b"--json" in out and err == "", f"{name} --help")
+        check(code == 0 and (b"--model" in out or name == "synth") and err == "", f"{name} --help")
         check(all(len(line) <= 100 and line == line.rstrip() for line in out.decode().split("\n")), f"{name}: wide help")
         check(call("help", name)[1] == out, f"help {name}")
         check(call(name, "-h")[1] == out, f"{name} -h")
@@ -225,6 +225,81 @@ def test_quantized_kv():
         check(call(*words, "--kv", kv)[0] == 0, f"--kv {kv}")
 
 
+def test_kv_names():
+    for kv in ["3", "", "16", "8bit"]:
+        refused(2, "run", "-p", "x", "--kv", kv, say=[f'kv: found "{kv}"', "none, snapshot, 8, 4 or the path of a file"])
+    refused(1, "run", "-p", "x", "--kv", "no/such/file", say=["no/such/file", "none, snapshot, 8, 4"])
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/kv.json", "w", encoding="utf-8") as file:
+            file.write('[{"layer_idx": 2, "group_size": 64}]')
+        refused(1, "run", "-p", "x", "--kv", f"{folder}/kv.json", say=['"bits" of layer 2 is missing', "expected 4 or 8"])
+
+
+def test_many_threads():
+    cpus = len(os.sched_getaffinity(0))
+    words = ["run", "-p", "Once upon a time", "-n", "3", "--temp", "0"]
+    quiet = call(*words, "-t", str(cpus))
+    check(quiet[0] == 0 and quiet[2] == "", f"as many threads as CPUs: {quiet}")
+    for args in [words, ["bench", "-n", "1", "-p", "0", "-r", "1"]]:
+        code, out, err = call(*args, "-t", str(cpus + 3))
+        check(code == 0 and err.count("\n") == 1 and f"{cpus + 3} threads on {cpus} CPU" in err, f"{args}: {err!r}")
+    check(call(*words, "-t", str(cpus + 3))[1] == quiet[1], "more threads, the same text")
+    check(call(*words, "-t", str(cpus + 3), env={"MEGADECODE_LOG": "error"})[2] == "", "MEGADECODE_LOG=error")
+
+
+def test_devices():
+    code, out, err = call("devices", "--json")
+    cpu = json.loads(out)[0]
+    check(code == 0 and cpu["device"] == "cpu" and cpu["usable"] and cpu["kernels"], f"devices: {cpu}")
+    check(cpu["cpus"] == len(os.sched_getaffinity(0)), f"devices: {cpu}")
+    named = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
+             if line.startswith("model name")]
+    check(cpu["name"] == named[0] if named and named[0] else "processor" in cpu["name"], f"the CPU's name: {cpu}")
+    first = call("devices")[1].decode().split("\n")[0]
+    check(first.startswith("cpu") and cpu["name"] in first and cpu["kernels"] in first, f"devices: {first!r}")
+    code, out, err = call("devices", "--json", env={"MEGADECODE_CPU": "warp"})
+    check(not json.loads(out)[0]["usable"] and "MEGADECODE_CPU" in json.loads(out)[0]["why"], f"no such kernels: {out}")
+
+
+def test_tied_head():
+    """As mlx-lm: of a tied model a plain lm_head.weight is dropped; a quantized one is refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file in os.listdir(MODEL):
+            if file != "config.json":
+                os.symlink(os.path.abspath(f"{MODEL}/{file}"), f"{folder}/{file}")
+        config = json.load(open(f"{MODEL}/config.json", encoding="utf-8"))
+        config["tie_word_embeddings"] = True
+        json.dump(config, open(f"{folder}/config.json", "w", encoding="utf-8"))
+        refused(1, "run", "-m", folder, "-p", "x", "-n", "1", say=["lm_head.", "not part of the model"])
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ["quantization", "quantization_config"]:
+            config.pop(name, None)
+        config.update(hidden_size=64, intermediate_size=64, num_hidden_layers=1, vocab_size=300,
+                      num_attention_heads=1, num_key_value_heads=1, eos_token_id=1, tie_word_embeddings=False)
+        json.dump(config, open(f"{folder}/config.json", "w", encoding="utf-8"))
+        check(call("synth", "--config", f"{folder}/config.json", "-o", f"{folder}/m")[0] == 0, "synth")
+        words = ["run", "-m", f"{folder}/m", "-p", "x", "-n", "6", "--temp", "0"]
+        untied = call(*words)
+        check(untied[2] == "", f"a head of its own: {untied}")
+        written = json.load(open(f"{folder}/m/config.json", encoding="utf-8"))
+        written["tie_word_embeddings"] = True
+        json.dump(written, open(f"{folder}/m/config.json", "w", encoding="utf-8"))
+        tied = call(*words)
+        check(tied[0] == 0 and "lm_head.weight is not used" in tied[2] and tied[2].count("\n") == 1, f"tied: {tied}")
+        check(tied[1] != untied[1], "the embedding is the head then")
+
+
+def test_context():
+    """-c is positions of the cache: the last token of the answer needs none."""
+    for context in [6, 20]:
+        code, found, err = call_json("run", "-p", "Once upon a time", "-n", "0", "-c", str(context), "--ignore-eos",
+                                     "--temp", "0")
+        check(found["context"] == context and found["finish_reason"] == "context", f"-c {context}: {found}")
+        check(found["usage"]["total_tokens"] == context + 1, f"-c {context}: {found['usage']}")
+    text = call("run", "--help")[1].decode()
+    check("positions of the KV cache" in text and "last token needs none" in " ".join(text.split()), "run --help says it")
+
+
 def test_pipes_and_signals():
     # A reader that goes away ends the program quietly and soon.
     command = f'"{PROGRAM}" run -p "Once upon a time" -n 0 --ignore-eos 2>err.txt | head -c 10; echo "${{PIPESTATUS[0]}}"'
@@ -323,6 +398,9 @@ def test_tokenize():
     for text in [b"two\nlines\n", b"a\0b", "caf\u00e9 \U0001f60a\r\n\t".encode(), b"\n", b" " * 70 + b"x" * 3000]:
         ids = call("tokenize", "--no-special", stdin=text)[1]
         check(call("tokenize", "--decode", stdin=ids)[1] == text, f"there and back: {text[:40]!r}")
+    code, ids, err = call("tokenize", "--no-special", stdin=b"caf\xe9 ol\xe9")
+    check(code == 0 and err.count("\n") == 1 and "no UTF-8" in err, f"broken text: {code} {err!r}")
+    check(call("tokenize", "--decode", stdin=ids)[1].decode() == "caf\ufffd ol\ufffd", "broken text becomes U+FFFD")
     check(call_json("tokenize", "--no-special", stdin=b"")[1] == {"ids": []}, "nothing")
     check(call_json("tokenize", "--decode", stdin=b'{"ids": []}')[1] == {"text": ""}, "no ids")
     refused(2, "tokenize", "--decode", stdin=b" \n", say="found nothing")

@@ -410,6 +410,16 @@ def test_hostile_files():
     check(not found, f"written outside: {found}")
 
 
+def test_file_size_limit():
+    with Home() as home:
+        done = subprocess.run(["bash", "-c", f'ulimit -f 64; exec "{PROGRAM}" pull {SMALL}'], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=60, env=home.environment(), check=False)
+        check(done.returncode == 1 and "File too large" in done.stderr, f"a limit of files' sizes: {done}")
+        check(not os.path.exists(home.path(SMALL, "snapshots", COMMIT)), "an unfinished snapshot is there")
+        result = home.pull()  # what came before the limit is gone on with
+        check(any(file["state"] == "resumed" for file in result["files"]), f"states: {result['files']}")
+
+
 def test_full_disk():
     with Home() as home:
         mount = f"mount -t tmpfs -o size=1m none {home.dir} && exec {PROGRAM} pull {SMALL}"

@@ -71,6 +71,39 @@ with tempfile.TemporaryDirectory() as tmp:
     assert "bits" in synth("--config", path("config.json"), "-o", path("e"), "--bits", "9", code=2).stderr
     failed = synth("--config", path("none.json"), "-o", path("e"), "--json", code=1)
     assert json.loads(failed.stdout)["error"]["status"] == "not_found", failed
+    # what stands beside the config is taken along, and refused where it is broken
+    for name in ["tokenizer.json", "generation_config.json", "kv_config.json"]:
+        for spoil in [lambda p: os.symlink("nowhere", p), os.mkdir, lambda p: open(p, "w").write("[")]:
+            spoil(path(name))
+            failed = synth("--config", path("config.json"), "-o", path("e"), code=1)
+            assert name in failed.stderr, (name, failed)
+            shutil.rmtree(path(name)) if os.path.isdir(path(name)) else os.remove(path(name))
+
+    for name in ["tokenizer.json", "tokenizer_config.json"]:
+        shutil.copy(f"models/fairytales/{name}", path(name))
+    json.dump({**CONFIG, "vocab_size": 4096}, open(path("config.json"), "w"))
+    synth("--config", path("config.json"), "-o", path("words"))
+    said = subprocess.run([PROGRAM, "tokenize", "-m", path("words"), "Once upon a time"], capture_output=True, text=True)
+    assert said.stdout == "0 629 515 262 457\n", said
+    shutil.rmtree(path("words"))
+    for name in ["tokenizer.json", "tokenizer_config.json"]:
+        os.remove(path(name))
+    json.dump(CONFIG, open(path("config.json"), "w"))
+
+    # a limit of files' sizes, and a file system that is too small: said, and nothing is left
+    limited = subprocess.run(["bash", "-c", f'ulimit -f 64; exec "{PROGRAM}" synth --config "$0" -o "$1"',
+                              path("config.json"), path("e")], capture_output=True, text=True, timeout=120)
+    assert limited.returncode == 1 and "File too large" in limited.stderr, limited
+    os.mkdir(path("small"))
+    mount = f'mount -t tmpfs -o size=200k none "$1" && "{PROGRAM}" synth --config "$0" -o "$1/m"; s=$?; ls -A "$1"; exit $s'
+    full = subprocess.run(["unshare", "-rm", "sh", "-c", mount, path("config.json"), path("small")],
+                          capture_output=True, text=True, timeout=120)
+    if "megadecode" in full.stderr:
+        assert full.returncode == 1 and full.stdout == "" and "MB free" in full.stderr, full
+    else:
+        print(f"test_synth: no small file system here ({full.stderr.strip()}); that part is skipped")
+    os.rmdir(path("small"))
+
     json.dump({**CONFIG, "model_type": "gemma3"}, open(path("config.json"), "w"))
     assert "gemma3" in synth("--config", path("config.json"), "-o", path("e"), code=1).stderr
     assert sorted(os.listdir(tmp)) == before, "something was left behind"

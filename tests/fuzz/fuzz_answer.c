@@ -15,10 +15,6 @@ typedef struct log {
     size_t valid;
 } log;
 
-static void require(int condition) {
-    if (!condition) abort();
-}
-
 static md_status record(void *user, const md_toolcall_event *event) {
     log *l = user;
     const char kind[] = {"cbae"[event->kind], 0};

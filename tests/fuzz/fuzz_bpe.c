@@ -8,10 +8,6 @@
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
-static void require(int condition) {
-    if (!condition) abort();
-}
-
 static void check(const md_tokenizer *t, const char *text, size_t n, bool parse) {
     md_ids ids;
     md_buf whole, streamed;

@@ -9,10 +9,6 @@
 #include "fuzz/fuzz.h"
 #include "model/config.h"
 
-static void require(int condition) {
-    if (!condition) abort();
-}
-
 static void check(const md_config *c) {
     require(c->layers >= 1 && c->layers <= MD_MAX_LAYERS && c->vocab >= 1 && c->vocab <= MD_MAX_VOCAB);
     require(c->hidden >= 1 && c->hidden <= MD_MAX_HIDDEN && c->ffn >= 1 && c->ffn <= MD_MAX_HIDDEN);

@@ -16,10 +16,6 @@ static const char CONTEXT[] =
     "\"tokens\": {\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"},"
     "\"variables\": {\"x\": \"word é\", \"n\": 7, \"f\": 2.5, \"xs\": [3, \"a\", null], \"d\": {\"k\": 1, \"l\": []}}}";
 
-static void require(int condition) {
-    if (!condition) abort();
-}
-
 static void check(const md_chat_prompt *prompt) {
     const char *at = prompt->text;
     for (size_t i = 0; i < prompt->span_count; i++) {

@@ -12,7 +12,7 @@ def install():
     here = os.path.abspath("tests/http/clients")
     folder = os.path.join(os.path.dirname(os.path.abspath(PROGRAM)), "http-clients")
     if not shutil.which("node") or not shutil.which("npm"):
-        print("SKIPPED: node and npm are not installed; the tests with npm's openai and ajv did not run")
+        print("SKIPPED: node and npm are not installed (tools/install-deps clients); the tests with npm's openai and ajv did not run")
         return None
     with open(os.path.join(here, "package-lock.json"), "rb") as lock:
         wanted = lock.read()

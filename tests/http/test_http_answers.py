@@ -71,6 +71,10 @@ def order_of_chunks():
     assert counted[-1]["choices"] == [] and all(e["usage"] is None for e in counted[:-1])
     usage = counted[-1]["usage"]
     assert usage["completion_tokens"] == 5 and usage["total_tokens"] == usage["prompt_tokens"] + 5, usage  # with </s>
+    for timings in [counted[-1]["timings"], server.ok(CHAT, body("plain"))["timings"]]:
+        assert set(timings) == {"first_token_ms", "decode_ms", "tokens_per_second"} and timings["first_token_ms"] >= 0, timings
+        assert abs(timings["tokens_per_second"] * timings["decode_ms"] / 1000 - 4) < 1e-6, timings  # 5 tokens: 4 after the first
+    assert server.ok(CHAT, body("plain", max_completion_tokens=1))["timings"]["tokens_per_second"] is None
     answer = server.ok(CHAT, body("plain"))
     assert answer["object"] == "chat.completion" and answer["usage"]["completion_tokens"] == 5
     assert answer["choices"][0]["message"] == {"role": "assistant", "content": "Hello, world!", "refusal": None}
@@ -222,10 +226,7 @@ def the_tool_role():
 
 
 def what_is_refused():
-    for choice in ["required", {"type": "function", "function": {"name": "get_time"}}]:
-        server.refused(CHAT, body("plain", tools=TOOLS, tool_choice=choice), param="tool_choice", code="unsupported")
     server.refused(CHAT, body("plain", tools=TOOLS, tool_choice="maybe"), param="tool_choice")
-    server.refused(CHAT, body("plain", tools=TOOLS, response_format={"type": "json_object"}), param="response_format")
     server.refused(CHAT, body("plain", tools=[TOOLS[0], TOOLS[0]]))
     with Server() as s:  # a template without tools
         s.refused(CHAT, {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS}, param="tools", code="unsupported")

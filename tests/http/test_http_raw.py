@@ -1,4 +1,5 @@
 """HTTP that is malformed, slow, endless or hostile (row S6): refused or closed, and others are still served."""
+import json
 import socket
 import time
 
@@ -60,6 +61,24 @@ def heads():
     alive()
 
 
+def refusals_are_error_objects():
+    """What the server refuses before it looks at the body is said as everything else is: in OpenAI's form."""
+    ok = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert status(server.raw(ok)) == 200
+    assert status(server.raw(ok.replace(b"/health", b"http://somewhere:80/health"))) == 200  # as clients of a proxy ask
+    assert status(server.raw(b"GET /health HTTP/1.0\r\n\r\n")) == 200  # which had no Host yet
+    for data, expected in [(b"GET /health HTTP/1.1\r\n\r\n", 400), (b"GET /health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+                           (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414), (b"GET /he alth HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+                           (post(b"Transfer-Encoding: gzip\r\n"), 400), (post(b"Transfer-Encoding: chunked, gzip\r\n"), 400),
+                           (post(b"Content-Length: 5\r\nContent-Length: 6\r\n", b"abcdef"), 400), (b"BREW /health HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+                           (b"GET / / HTTP/1.1\r\nHost: x\r\n\r\n", 400), (b"GET /health%00 HTTP/1.1\r\nHost: x\r\n\r\n", 400), (post(b"Content-Length: 99000000000\r\n"), 413),
+                           (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 404)]:
+        reply = server.raw(data, timeout=1)
+        assert status(reply) == expected, (data[:80], reply[:200])
+        head, body = reply.split(b"\r\n\r\n", 1)
+        assert b"Content-Type: application/json" in head and json.loads(body)["error"]["message"], (data[:80], reply)
+
+
 def pipelined():
     one = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     reply = server.raw(one * 9 + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -110,9 +129,11 @@ def a_byte_a_second():
             try:
                 sock.sendall(b"a")
                 sock.settimeout(0.5)
-                reply = sock.recv(100)
+                reply = sock.recv(1000)
                 closed = True
                 assert reply == b"" or b"408" in reply, reply
+                reply += sock.recv(1000) if reply else b""
+                assert not reply or json.loads(reply.split(b"\r\n\r\n")[1])["error"]["code"] == "request_timeout", reply
             except socket.timeout:
                 pass
             except OSError:
@@ -123,4 +144,4 @@ def a_byte_a_second():
 
 if __name__ == "__main__":
     with Server() as server:
-        main(two_framings, heads, pipelined, large_bodies, a_thousand_idle_sockets, a_byte_a_second)
+        main(two_framings, heads, refusals_are_error_objects, pipelined, large_bodies, a_thousand_idle_sockets, a_byte_a_second)

@@ -271,25 +271,50 @@ static void check_epilogues(void) {
 
 // ---- attention ---------------------------------------------------------------------------------------------------
 
+// A maximum's sign of zero and a denormal's bits are nobody's: they leave in the subtraction that follows.
+static void compare_maxima(const char *what, const float *found, const float *want, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (found[i] - want[i] != 0.0f) {
+            fail_at(what, i, found[i], want[i]);
+            return;
+        }
+}
+
 static void check_softmax(void) {
-    uint32_t n = 1 + below(128), mood = below(6);
-    float s[128], wide[128], found_m, m = -INFINITY, factor = value(0);
-    for (uint32_t i = 0; i < 128; i++) s[i] = value(mood) * (below(2) ? 1.0f : 30.0f);
-    for (uint32_t i = 0; i < n; i++) m = s[i] > m ? s[i] : m;
-    for (uint32_t i = 0; i < n; i++) wide[i] = md_expf(s[i] - m);
-    float l = def_strided(wide, n, 0), p[128];
+    uint32_t n = 1 + below(128), heads = 1 + below(12), mood = below(6);
+    static float s[12 * 128], wide[12 * 128], p[12 * 128];
+    float m[12], l[12], inv[12], found_m[12], found_l[12], factor = value(0);
+    for (uint32_t i = 0; i < heads * 128; i++) s[i] = value(mood) * (below(2) ? 1.0f : 30.0f);
+    for (uint32_t h = 0; h < heads; h++) {
+        const float *row = s + h * 128;
+        m[h] = -INFINITY;
+        for (uint32_t i = 0; i < n; i++) m[h] = row[i] > m[h] ? row[i] : m[h];
+        for (uint32_t i = 0; i < n; i++) wide[h * 128 + i] = md_expf(row[i] - m[h]);
+        l[h] = def_strided(wide + h * 128, n, 0);
+        inv[h] = 1.0f / l[h];
+    }
     memcpy(p, s, sizeof p);
-    float found = k->softmax_sum(p, n, &found_m);
-    compare("softmax sum", &found, &l, 1);
-    compare("softmax sum's maximum", &found_m, &m, 1);
-    compare("softmax sum's input", p, s, 128);
-    found = k->softmax(p, n, &found_m);
-    compare("softmax", &found, &l, 1);
-    compare("softmax's exponentials", p, wide, n);
+    k->softmax_sum(p, heads, n, found_m, found_l);
+    compare("softmax sum", found_l, l, heads);
+    compare_maxima("softmax sum's maximum", found_m, m, heads);
+    compare("softmax sum's input", p, s, heads * 128);
+    k->softmax(p, heads, n, found_m, found_l);
+    compare("softmax", found_l, l, heads);
+    compare_maxima("softmax's maximum", found_m, m, heads);
+    for (uint32_t h = 0; h < heads; h++) compare("softmax's exponentials", p + h * 128, wide + h * 128, n);
     memcpy(p, s, sizeof p);
-    k->probabilities(p, n, m, 1.0f / l);
-    for (uint32_t i = 0; i < n; i++) wide[i] = md_bf16_round(wide[i] * (1.0f / l));
-    compare("probabilities", p, wide, n);
+    k->probabilities(p, heads, n, m, inv);
+    for (uint32_t h = 0; h < heads; h++) {
+        for (uint32_t i = 0; i < n; i++) wide[h * 128 + i] = md_bf16_round(wide[h * 128 + i] * inv[h]);
+        compare("probabilities", p + h * 128, wide + h * 128, n);
+    }
+    float lengths[128], found = 0, want_sum = 0;
+    for (uint32_t i = 0; i < n; i++) lengths[i] = fabsf(value(mood));
+    found = k->weigh(s, lengths, n, p, found_m);
+    compare_maxima("weights' maximum", found_m, m, 1);
+    for (uint32_t i = 0; i < n; i++) wide[i] = md_expf(s[i] - m[0]), want_sum = fmaf(lengths[i], wide[i], want_sum);
+    compare("weights", p, wide, n);
+    compare("weighted sum", &found, &want_sum, 1);
 
     float t[8 * 16], rows[8 * 128], want[16];
     for (int i = 0; i < 128; i++) t[i] = value(mood);
@@ -336,7 +361,7 @@ static void check_values(void) {
         }
     }
     for (uint32_t i = 0; i < heads * 128; i++) p[i] = fabsf(value(0)) / 4;
-    for (uint32_t i = 0; i < heads * D; i++) o[i] = want[i] = 0;
+    for (uint32_t i = 0; i < heads * D; i++) o[i] = value(0), want[i] = 0;
     md_values values = {.rows = rows, .stride = stride, .dim = D, .group = group, .scales = scales};
     (bits == 4 ? k->pv_q4 : bits == 8 ? k->pv_q8 : k->pv_bf16)(&values, p, n, heads, o);
     for (uint32_t h = 0; h < heads; h++)
@@ -346,11 +371,16 @@ static void check_values(void) {
     snprintf(what, sizeof what, "values of %u bits, %u positions, %u heads, dim %u", bits, n, heads, D);
     compare(what, o, want, heads * D);
 
-    float acc[MAX_D], l = fabsf(value(0)) + 0.5f;
+    float acc[MAX_D], l = fabsf(value(0)) + 0.5f, weights[12];
+    const float *w = below(2) ? weights : NULL;
     uint16_t found[MAX_D], halves[MAX_D];
     uint32_t dim = D - below(16);
-    for (uint32_t d = 0; d < D; d++) acc[d] = value(mood), want[d] = fmaf(o[d], l, acc[d]);
-    k->merge(o, l, D, acc);
+    for (uint32_t h = 0; h < heads; h++) weights[h] = fabsf(value(0)) / 4;
+    for (uint32_t d = 0; d < D; d++) {
+        want[d] = 0;
+        for (uint32_t h = 0; h < heads; h++) want[d] = fmaf(o[h * D + d], w ? w[h] : 1.0f, want[d]);
+    }
+    k->merge(o, D, w, heads, D, acc);
     compare("merge", acc, want, D);
     k->finish(acc, l, dim, found);
     for (uint32_t d = 0; d < dim; d++) halves[d] = md_bf16_from_f32(acc[d] / l);

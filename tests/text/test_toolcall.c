@@ -156,6 +156,42 @@ static void xml_calls(void **state) {
     json_decref(tools);
 }
 
+// What a parameter may be follows from all that its schema says, not from "type" alone.
+static void parameters_of_composed_types(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *text, *value;
+    } cases[] = {
+        {"{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}", "7", "\"7\""},
+        {"{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}", "null", "null"},
+        {"{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"null\"}]}", "7", "7"},
+        {"{\"type\": [\"string\", \"integer\"]}", "null", "\"null\""},
+        {"{\"type\": [\"string\", \"integer\"]}", "7", "\"7\""},
+        {"{\"$ref\": \"#/$defs/name\"}", "7", "\"7\""},
+        {"{\"$ref\": \"#/$defs/age\"}", "7", "7"},
+        {"{\"$ref\": \"#/$defs/loop\"}", "7", "7"}, // says nothing: as it looks
+        {"{\"enum\": [\"1\", \"2\"]}", "1", "\"1\""},
+        {"{\"enum\": [1, 2]}", "1", "1"},
+        {"{\"const\": \"true\"}", "true", "\"true\""},
+        {"{\"oneOf\": [{\"const\": \"a\"}, {\"$ref\": \"#/$defs/name\"}]}", "7", "\"7\""},
+        {"{\"anyOf\": [{\"type\": \"string\"}, {}]}", "7", "7"}, // one of them may be anything
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char tools[1024], text[256], expected[256];
+        snprintf(
+            tools, sizeof tools,
+            "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"x\": %s}, \"$defs\": {\"name\": "
+            "{\"type\": \"string\"}, \"age\": {\"type\": \"integer\"}, \"loop\": {\"$ref\": \"#/$defs/loop\"}}}}}]",
+            cases[i].schema);
+        snprintf(text, sizeof text, "<function name=\"f\"><param name=\"x\">%s</param></function>", cases[i].text);
+        snprintf(expected, sizeof expected, "\x01[f {\"x\": %s}]", cases[i].value);
+        json_t *list = json_loads(tools, 0, NULL);
+        assert_non_null(list);
+        check(MD_TOOLCALL_XML, list, text, expected);
+        json_decref(list);
+    }
+}
+
 #define CALL(object) "<tool_call>\n" object "\n</tool_call>"
 
 static void hermes_calls(void **state) {
@@ -375,6 +411,7 @@ static void an_opened_prompt_is_recognised(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(xml_calls),
+        cmocka_unit_test(parameters_of_composed_types),
         cmocka_unit_test(hermes_calls),
         cmocka_unit_test(llama_calls),
         cmocka_unit_test(whole_answers_drop_malformed_calls),

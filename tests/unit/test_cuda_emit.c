@@ -55,6 +55,24 @@ static void compiles(const char *model, const char *arch, uint32_t columns) {
     md_free(source);
 }
 
+// How wide a step the engine would make there.
+static uint32_t widest(const char *model, const char *arch) {
+    md_error err = {0};
+    md_snapshot *snapshot;
+    md_plan *plan;
+    md_cuda_shape *shape;
+    md_cuda_target target;
+    assert_int_equal(md_cuda_target_named(arch, &target, &err), MD_OK);
+    assert_int_equal(md_snapshot_open(model, &snapshot, &err), MD_OK);
+    assert_int_equal(md_plan_build(snapshot, &plan, &err), MD_OK);
+    assert_int_equal(md_cuda_shape_build(plan, &shape, &err), MD_OK);
+    uint32_t columns = md_cuda_columns(shape, target.shared_bytes);
+    md_cuda_shape_free(shape);
+    md_plan_free(plan);
+    md_snapshot_close(snapshot);
+    return columns;
+}
+
 static void the_shipped_model(void **state) {
     (void)state;
     if (!have_nvrtc()) skip();
@@ -85,6 +103,8 @@ static void a_full_size_model(void **state) {
     shape.hidden = 1536, shape.ffn = 4608, shape.q_heads = 16, shape.head_dim = 128, shape.vocab = 4096;
     shape.quant = "\"model.layers.0.mlp.up_proj\": {\"bits\": 8, \"group_size\": 64}";
     char *dir = mm_make(&shape, 1);
+    static const char *const archs[] = {"sm_80", "sm_89", "sm_90a"}; // little shared memory: narrower steps
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) compiles(dir, archs[i], widest(dir, archs[i]));
     compiles(dir, "sm_90a", 1);
     mm_remove(dir);
 }

@@ -6,9 +6,15 @@
 #include "base/bf16.h"
 #include "gen/rng.h"
 #include "gen/sampler.h"
+#include "gen/weight.h"
 #include "md_test.h"
 
 enum { CONTEXT = 1000 };
+
+// The draw as a double in [0, 1): the sampler's is at most 2^-53 greater.
+static double draw_unit(uint64_t seed, uint64_t draw) {
+    return (double)(md_draw_u64(md_mix64(seed), draw) >> 11) * 0x1p-53;
+}
 
 // splitmix64 from seed 1234567, as published with the algorithm.
 static void test_random_numbers(void **state) {
@@ -19,11 +25,28 @@ static void test_random_numbers(void **state) {
     for (uint64_t i = 0; i < 5; i++) assert_int_equal(md_draw_u64(1234567, i), expected[i]);
     double sum = 0;
     for (uint64_t i = 0; i < 100000; i++) {
-        double u = md_draw_unit(42, i);
+        double u = draw_unit(42, i);
         assert_true(u >= 0 && u < 1);
         sum += u;
     }
     assert_true(fabs(sum / 100000 - 0.5) < 0.005); // 5 sigma
+}
+
+// Whole weights against libm's exp2, within 2^-27 of the value or one unit; the product's high half against a 128-bit
+// one (by hand: (2^64 - 1)^2 = 2^128 - 2^65 + 1).
+static void test_weights(void **state) {
+    (void)state;
+    assert_true(md_weight(0) == MD_WEIGHT_ONE);
+    assert_true(md_weight(1) == MD_WEIGHT_ONE / 2 && md_weight(42) == 1 && md_weight(43) == 0);
+    assert_true(md_weight(NAN) == 0 && md_weight(INFINITY) == 0 && md_weight(1e300) == 0);
+    for (uint64_t i = 0; i < 20000; i++) {
+        double x = draw_unit(1, i) * 43, right = exp2(42 - x), found = (double)md_weight(x);
+        assert_true(fabs(found - right) <= right * 0x1p-27 + 1);
+    }
+    assert_true(md_least_weight(1) == MD_WEIGHT_ONE && md_least_weight(0.5) == MD_WEIGHT_ONE / 2);
+    assert_true(md_mul_high(UINT64_MAX, UINT64_MAX) == UINT64_MAX - 1);
+    assert_true(md_mul_high(UINT64_C(1) << 63, 6) == 3 && md_mul_high(UINT64_MAX, 1) == 0);
+    assert_true(md_mul_high(UINT64_C(0x123456789abcdef0), UINT64_C(1) << 36) == 0x123456789);
 }
 
 static md_sampler *open_sampler(const md_sampling *params, uint32_t vocab) {
@@ -253,6 +276,13 @@ static void test_logprobs(void **state) {
     assert_int_equal(top[1].token, 2);
     assert_int_equal(top[2].token, 0);
     md_sampler_close(s);
+    double logprob = 0;
+    md_error err;
+    assert_int_equal(md_logprobs(four, 4, 1, 2, top, &logprob, &err), MD_OK);
+    assert_true(fabs(logprob - (1 - norm)) < 1e-13 && fabs(top[0].logprob - (3 - norm)) < 1e-13);
+    assert_true(top[0].token == 3 && top[1].token == 2);
+    assert_int_equal(md_logprobs(four, 4, 4, 0, NULL, &logprob, &err), MD_E_USAGE);
+    assert_int_equal(md_logprobs(four, 4, 0, 5, top, &logprob, &err), MD_E_USAGE);
 }
 
 // ---- against a plain sampler -----------------------------------------------------------------------------------
@@ -314,7 +344,7 @@ static void test_against_plain_sampler(void **state) {
     for (int n = 0; n < CASES; n++) {
         for (uint32_t i = 0; i < VOCAB; i++) { // sums of uniforms: bell-shaped, most at -3..3, a few high
             double sum = 0;
-            for (int k = 0; k < 4; k++) sum += md_draw_unit(7, random++);
+            for (int k = 0; k < 4; k++) sum += draw_unit(7, random++);
             logits[i] = (float)((sum - 2) * 6 + (i % 997 == 0 ? 6 : 0));
         }
         md_sampling p = {.temperature = temperature[n % 4],
@@ -323,11 +353,11 @@ static void test_against_plain_sampler(void **state) {
                          .min_p = min_p[n / 3 % 3],
                          .seed = (uint64_t)n * 31};
         double margin;
-        uint32_t expected = plain_sample(logits, VOCAB, &p, md_draw_unit(p.seed, 0), &margin);
+        uint32_t expected = plain_sample(logits, VOCAB, &p, draw_unit(p.seed, 0), &margin);
         md_sampler *s = open_sampler(&p, VOCAB);
         uint32_t found = next(s, logits);
         md_sampler_close(s);
-        if (margin < 1e-10) continue;
+        if (margin < 1e-7) continue; // weights are whole numbers
         compared++;
         if (found != expected) fail_msg("case %d: token %u, expected %u (margin %g)", n, found, expected, margin);
     }
@@ -348,7 +378,7 @@ static void test_seed_repeats(void **state) {
     // against the running sums 0.6439, 0.8808, 0.9679 of tokens 3, 2, 1, 0.
     md_sampler *s = open_sampler(&(md_sampling){.temperature = 1, .seed = 2026}, 4);
     for (uint64_t i = 0; i < 200; i++) {
-        double u = md_draw_unit(2026, i);
+        double u = draw_unit(2026, i);
         uint32_t expected = u < 0.643914260 ? 3 : u < 0.880797078 ? 2 : u < 0.967941397 ? 1 : 0;
         assert_int_equal(next(s, four), expected);
     }
@@ -357,17 +387,12 @@ static void test_seed_repeats(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_numbers),
-        cmocka_unit_test(test_distributions),
-        cmocka_unit_test(test_off_values),
-        cmocka_unit_test(test_equal_logits),
-        cmocka_unit_test(test_greedy_by_limits),
-        cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_bias_and_constraint),
-        cmocka_unit_test(test_not_a_number),
-        cmocka_unit_test(test_refused_parameters),
-        cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_against_plain_sampler),
+        cmocka_unit_test(test_random_numbers), cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_distributions),  cmocka_unit_test(test_off_values),
+        cmocka_unit_test(test_equal_logits),   cmocka_unit_test(test_greedy_by_limits),
+        cmocka_unit_test(test_penalties),      cmocka_unit_test(test_bias_and_constraint),
+        cmocka_unit_test(test_not_a_number),   cmocka_unit_test(test_refused_parameters),
+        cmocka_unit_test(test_logprobs),       cmocka_unit_test(test_against_plain_sampler),
         cmocka_unit_test(test_seed_repeats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

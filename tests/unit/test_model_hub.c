@@ -92,9 +92,9 @@ static void refs_main_chooses_the_revision(void **state) {
     make_dirs("hub/models--org--only/snapshots/1111aaaa");
     expect_dir("org/only", "/hub/models--org--only/snapshots/1111aaaa");
     make_dirs("hub/models--org--none/snapshots");
-    expect_error("org/none", MD_E_NOT_FOUND, "holds no revision", "unfinished download");
+    expect_error("org/none", MD_E_NOT_FOUND, "holds no revision", "megadecode pull org/none");
     make_dirs("hub/models--org--bare");
-    expect_error("org/bare", MD_E_NOT_FOUND, "snapshots is missing", "unfinished download");
+    expect_error("org/bare", MD_E_NOT_FOUND, "snapshots is missing", "megadecode pull org/bare");
     unsetenv("HF_HOME");
 }
 

@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "md_test.h"
+#include "plain_choice.h"
 #include "session/model.h"
 
 static const char model_dir[] = "models/fairytales";
@@ -397,6 +398,41 @@ static void test_logprobs(void **state) {
     md_session_close(t);
 }
 
+// ---- engines that decode many tokens in one call ---------------------------------------------------------------
+
+static int bursts; // calls of step_burst
+
+// md_engine_ops.burst by steps, at most 5 tokens a call; now and then it can't decide.
+static md_status step_burst(md_engine *engine, md_burst *burst, md_error *err) {
+    md_status status = MD_OK;
+    bool go_on = true;
+    bursts++;
+    for (uint32_t c = 0; c < burst->count; c++)
+        burst->column[c].produced = 0, burst->column[c].undecided = false,
+        burst->column[c].last = burst->column[c].token;
+    for (uint32_t n = 0; go_on && n < burst->max_tokens && n < 5; n++) {
+        md_column step[8];
+        for (uint32_t c = 0; c < burst->count; c++) {
+            const md_burst_column *column = &burst->column[c];
+            step[c] = (md_column){column->kv, column->position + n, column->last, column->logits};
+        }
+        status = engine->ops->step(engine, step, burst->count, err);
+        if (status != MD_OK) break;
+        for (uint32_t c = 0; c < burst->count; c++) {
+            md_burst_column *column = &burst->column[c];
+            if (column->choice.sampled && (column->position + n + c) % 7 == 3) {
+                column->undecided = true, go_on = false;
+                continue;
+            }
+            column->last = choose_plainly(&column->choice, column->logits, vocab, column->choice.draw + n);
+            column->produced++;
+            go_on &= column->on_token(column->user, column->last);
+            for (uint32_t i = 0; i < column->stop_count; i++) go_on &= column->last != column->stop[i];
+        }
+    }
+    return status;
+}
+
 // ---- together --------------------------------------------------------------------------------------------------
 
 // One of several generations that share steps.
@@ -405,22 +441,43 @@ typedef struct seat {
     md_generation *generation;
     answer answer;
     uint32_t next;
-    bool done;
+    bool done, fed; // next is chosen and not computed yet; fed: nothing to choose from
 } seat;
+
+static bool seat_piece(void *user, const md_piece *piece) {
+    seat *s = user;
+    s->done = piece->finish != MD_FINISH_NONE;
+    return on_piece(&s->answer, piece);
+}
 
 // Chooses the seat's next token; false when its answer has ended.
 static bool choose(seat *s) {
+    if (s->fed) return !s->done;
     md_piece piece;
     OK(md_generation_next(s->generation, &piece, &err));
-    on_piece(&s->answer, &piece);
+    seat_piece(s, &piece);
     s->next = piece.next;
-    s->done = piece.finish != MD_FINISH_NONE;
     return !s->done;
 }
 
+// One call for all that run: a step, or up to `most` tokens.
+static void compute(seat **of, uint32_t n, uint32_t most) {
+    md_batch_column columns[BATCH];
+    md_batch_turn turns[BATCH];
+    for (uint32_t i = 0; i < n; i++) {
+        columns[i] = (md_batch_column){of[i]->session, of[i]->next, true};
+        turns[i] = (md_batch_turn){of[i]->generation, of[i]->next, seat_piece, of[i], false};
+    }
+    if (!most) {
+        OK(md_batch_step(model, columns, n, &err));
+        return;
+    }
+    OK(md_batch_generate(model, turns, n, most, &err));
+    for (uint32_t i = 0; i < n; i++) of[i]->next = turns[i].token, of[i]->fed = !turns[i].choose;
+}
+
 // Eight answers of different prompts, seeds and lengths, each joining one step after the other: each is as alone.
-static void test_eight_together(void **state) {
-    (void)state;
+static void eight_together(uint32_t most) {
     seat seats[BATCH] = {{0}};
     md_generation_params params[BATCH];
     uint32_t prompts[BATCH][PROMPT];
@@ -438,12 +495,11 @@ static void test_eight_together(void **state) {
             OK(md_session_sync(s->session, prompts[step], PROMPT, NULL, &err));
             OK(md_generation_open(s->session, &params[step], &s->generation, &err));
         }
-        md_batch_column columns[BATCH];
+        seat *of[BATCH];
         running = 0;
         for (uint32_t i = 0; i < BATCH && i <= step; i++)
-            if (!seats[i].done && choose(&seats[i]))
-                columns[running++] = (md_batch_column){seats[i].session, seats[i].next, true};
-        if (running) OK(md_batch_step(model, columns, (uint32_t)running, &err));
+            if (!seats[i].done && choose(&seats[i])) of[running++] = &seats[i];
+        if (running) compute(of, (uint32_t)running, most);
     }
     for (uint32_t i = 0; i < BATCH; i++) {
         answer alone = {0};
@@ -461,31 +517,18 @@ static void test_eight_together(void **state) {
     }
 }
 
-// ---- engines that decode many tokens in one call ---------------------------------------------------------------
-
-static int bursts; // calls of step_burst
-
-// md_engine_ops.burst by steps, at most 5 tokens a call.
-static md_status step_burst(md_engine *engine, md_burst *request, md_error *err) {
-    float *logits = malloc(vocab * sizeof *logits);
-    md_status status = MD_OK;
-    bool go_on = true;
-    bursts++;
-    request->last = request->token;
-    for (request->produced = 0; go_on && request->produced < request->max_tokens && request->produced < 5;) {
-        md_column column = {request->kv, request->position + request->produced, request->last, logits};
-        status = engine->ops->step(engine, &column, 1, err);
-        if (status != MD_OK) break;
-        uint32_t best = 0;
-        for (uint32_t i = 1; i < vocab; i++)
-            if (logits[i] > logits[best]) best = i;
-        request->last = best;
-        request->produced++;
-        go_on = request->on_token(request->user, best);
-        for (uint32_t i = 0; i < request->stop_count; i++) go_on &= best != request->stop[i];
-    }
-    free(logits);
-    return status;
+static void test_eight_together(void **state) {
+    (void)state;
+    const md_engine_ops *plain = model->engine->ops;
+    md_engine_ops bursting = *plain;
+    bursting.burst = step_burst;
+    eight_together(0);
+    eight_together(4); // an engine without bursts
+    model->engine->ops = &bursting;
+    eight_together(1);
+    eight_together(4);
+    assert_true(bursts > 0);
+    model->engine->ops = plain;
 }
 
 // The same answers, pieces and positions with bursts as with steps, whatever ends them.
@@ -500,8 +543,11 @@ static void test_bursts(void **state) {
                                            {.max_tokens = 60, .stop = stop, .stop_count = 1},
                                            {.max_tokens = 60, .stop = names, .stop_count = 1},
                                            {.max_tokens = 0},
+                                           {.max_tokens = 33, .sampling = {.temperature = 1, .seed = 4}},
+                                           {.max_tokens = 33, .sampling = {.temperature = 2, .top_k = 9, .seed = 5}},
+                                           {.sampling = {.temperature = 3, .top_p = 0.8, .min_p = 0.01, .seed = 6}},
                                            {.max_tokens = 20, .logprobs = true},
-                                           {.max_tokens = 20, .sampling = {.temperature = 1, .seed = 4}}};
+                                           {.max_tokens = 20, .sampling = {.presence_penalty = 1}}};
     for (size_t i = 0; i < sizeof params / sizeof *params; i++) {
         for (size_t cancel = 0; cancel < 9; cancel += 4) {
             answer a = {.cancel_after = cancel}, b = {.cancel_after = cancel};
@@ -511,7 +557,7 @@ static void test_bursts(void **state) {
             bursts = 0;
             md_result of_b = generate(t, &params[i], &b);
             model->engine->ops = plain;
-            assert_int_equal(bursts > 0, i < 5 && params[i].max_tokens != 1);
+            assert_int_equal(bursts > 0, i < 8 && params[i].max_tokens != 1);
             assert_int_equal(of_a.finish, of_b.finish);
             assert_int_equal(of_a.stop_index, of_b.stop_index);
             assert_memory_equal(a.ids, b.ids, sizeof a.ids);

@@ -2,9 +2,10 @@
 // of the sequence. The worker that has a block also appends the step's keys and values that lie in it, so nobody reads
 // an entry that somebody else is writing.
 //
-// A sequence whose columns see one block only is finished by its unit. Longer ones leave {m, l} and o of each block in
-// the partials; the merge combines them in ascending order. For a quantized layer the scores come one stage earlier,
-// since its probabilities are rounded and so need the maximum and the sum over all blocks.
+// A sequence whose columns see one block only is finished by its unit. Longer ones leave m and l of each block in the
+// statistics and o in the partials; the merge combines them in ascending order. For a quantized layer the scores come
+// one stage earlier, since its probabilities are rounded and so need the maximum and the sum over all blocks. A worker
+// has the same units in both stages: the scores it reads are those it wrote.
 #include <math.h>
 #include <string.h>
 
@@ -13,48 +14,64 @@
 #include "base/checked.h"
 #include "base/mathx.h"
 
-enum { PARTIAL_HEAD = 16 };
-
 typedef struct unit {
     const md_cpu_sequence *sequence;
     const md_cpu_kv_layer *layer;
     uint32_t kv_head, block;
 } unit;
 
-typedef void (*unit_fn)(md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch);
+// What one column sees of a unit.
+typedef struct view {
+    const unit *u;
+    uint32_t column, positions;
+    bool only; // the sequence has no other block
+} view;
+
+typedef void (*view_fn)(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch);
 
 static uint32_t group_heads(const md_cpu_engine *e) { return e->base.snapshot->q_heads / e->base.snapshot->kv_heads; }
 static uint32_t block_cap(const md_cpu_engine *e) { return (uint32_t)md_ceil_div(e->context, MD_ATTN_BLOCK); }
+static uint32_t statistics_stride(const md_cpu_engine *e) { return (uint32_t)md_round_up(block_cap(e), 16); }
 
-// {m, l, ..., o[dim] from element 16 on} of (column, query head, block)
-static float *partial(const md_cpu_engine *e, uint32_t column, uint32_t head, uint32_t block) {
-    uint64_t index = ((uint64_t)column * e->base.snapshot->q_heads + head) * block_cap(e) + block;
-    return (float *)(void *)e->partials.at + index * (PARTIAL_HEAD + e->dim);
+// Number of (column, KV head, block).
+static uint64_t unit_index(const md_cpu_engine *e, uint32_t column, uint32_t kv_head, uint32_t block) {
+    return ((uint64_t)column * e->base.snapshot->kv_heads + kv_head) * block_cap(e) + block;
 }
 
-// Scores of (column, query head) from position 0 on.
-static float *score_row(const md_cpu_engine *e, uint32_t column, uint32_t head) {
-    uint64_t index = (uint64_t)column * e->base.snapshot->q_heads + head;
-    return (float *)(void *)e->scores.at + index * block_cap(e) * MD_ATTN_BLOCK;
+// o[group heads][dim] of a unit's column.
+static float *partial(const md_cpu_engine *e, uint32_t column, uint32_t kv_head, uint32_t block) {
+    return (float *)(void *)e->partials.at + unit_index(e, column, kv_head, block) * group_heads(e) * e->dim;
+}
+
+// Scores [group heads][128] of a unit's column.
+static float *unit_scores(const md_cpu_engine *e, uint32_t column, uint32_t kv_head, uint32_t block) {
+    return (float *)(void *)e->scores.at + unit_index(e, column, kv_head, block) * group_heads(e) * MD_ATTN_BLOCK;
+}
+
+// m of every block of (column, query head); l follows a stride later.
+static float *statistics(const md_cpu_engine *e, uint32_t column, uint32_t head) {
+    return (float *)(void *)e->statistics.at +
+           ((uint64_t)column * e->base.snapshot->q_heads + head) * 2 * statistics_stride(e);
 }
 
 md_status md_cpu_attention_reserve(md_cpu_engine *e, uint32_t context, md_error *err) {
     if (context <= e->context) return MD_OK;
-    uint64_t blocks = md_ceil_div(context, MD_ATTN_BLOCK);
-    uint64_t rows = (uint64_t)MD_CPU_MAX_COLUMNS * e->base.snapshot->q_heads;
-    md_pages partials, scores;
-    MD_TRY(md_pages_alloc(&partials, rows * blocks * (PARTIAL_HEAD + e->dim) * 4, false, "attention partials", err));
-    md_status status = md_pages_alloc(&scores, rows * blocks * MD_ATTN_BLOCK * 4, false, "attention scores", err);
-    if (status != MD_OK) {
-        md_pages_free(&partials);
-        return status;
+    const uint64_t blocks = md_ceil_div(context, MD_ATTN_BLOCK), stride = md_round_up(blocks, 16);
+    const uint64_t rows = (uint64_t)MD_CPU_MAX_COLUMNS * e->base.snapshot->q_heads;
+    md_pages *const pages[] = {&e->partials, &e->scores, &e->statistics, &e->weights};
+    const uint64_t floats[] = {rows * blocks * e->dim, rows * blocks * MD_ATTN_BLOCK, rows * 2 * stride,
+                               e->workers * stride};
+    enum { COUNT = sizeof pages / sizeof *pages };
+    md_pages fresh[COUNT] = {{0}};
+    md_status status = MD_OK;
+    for (int i = 0; i < COUNT && status == MD_OK; i++)
+        status = md_pages_alloc(&fresh[i], floats[i] * sizeof(float), false, "attention scratch", err);
+    for (int i = 0; i < COUNT; i++) {
+        md_pages_free(status == MD_OK ? pages[i] : &fresh[i]);
+        if (status == MD_OK) *pages[i] = fresh[i];
     }
-    md_pages_free(&e->partials);
-    md_pages_free(&e->scores);
-    e->partials = partials;
-    e->scores = scores;
-    e->context = context;
-    return MD_OK;
+    if (status == MD_OK) e->context = context;
+    return status;
 }
 
 // Positions of a block that a column sees.
@@ -79,12 +96,15 @@ static size_t queries_bytes(const md_cpu_engine *e, uint32_t heads) {
     return md_round_up((uint64_t)heads * even * (e->k->act == MD_ACT_PAIRS ? 2 : 4), 64);
 }
 
-// One column's queries of the unit's KV head into scratch->x (and their group sums), in blocks of 8 heads.
-static void pack_queries(md_cpu_engine *e, const unit *u, uint32_t c, md_cpu_scratch *scratch) {
-    const md_cpu_kv_shape *shape = &u->layer->shape;
+// One column's queries of the unit's KV head into scratch->x (and their group sums), in blocks of 8 heads. They stay
+// there for the next blocks.
+static void pack_queries(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
+    const md_cpu_kv_shape *shape = &v->u->layer->shape;
     uint32_t head_dim = e->base.snapshot->head_dim, heads = group_heads(e);
-    const uint16_t *rows =
-        e->q + (size_t)(u->sequence->first + c) * e->q_stride + (size_t)u->kv_head * heads * head_dim;
+    if (scratch->packed_column == v->column && scratch->packed_kv_head == v->u->kv_head) return;
+    scratch->packed_column = v->column;
+    scratch->packed_kv_head = v->u->kv_head;
+    const uint16_t *rows = e->q + (size_t)v->column * e->q_stride + (size_t)v->u->kv_head * heads * head_dim;
     if (shape->format.bits) {
         float factor = md_bf16_round((float)(1.0 / sqrt((double)head_dim)));
         e->k->scale_rows(rows, heads * head_dim, factor, scratch->rows);
@@ -101,12 +121,13 @@ static void pack_queries(md_cpu_engine *e, const unit *u, uint32_t c, md_cpu_scr
     }
 }
 
-// scratch->scores[head][128]: the unit's block against the queries in scratch->x.
-static void block_scores(md_cpu_engine *e, const unit *u, uint32_t positions, md_cpu_scratch *scratch) {
-    const md_cpu_kv_shape *shape = &u->layer->shape;
+// scores[head][128]: the unit's block against the column's queries.
+static void block_scores(md_cpu_engine *e, const view *v, float *scores, md_cpu_scratch *scratch) {
+    const md_cpu_kv_shape *shape = &v->u->layer->shape;
     uint32_t head_dim = e->base.snapshot->head_dim, heads = group_heads(e), bits = shape->format.bits;
     float factor = (float)(1.0 / sqrt((double)head_dim));
     md_cell cell = bits == 4 ? MD_CELL_Q4 : bits == 8 ? MD_CELL_Q8 : MD_CELL_BF16;
+    pack_queries(e, v, scratch);
     const uint8_t *x = scratch->x;
     const float *sums = scratch->sums[0];
     for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK) {
@@ -118,9 +139,9 @@ static void block_scores(md_cpu_engine *e, const unit *u, uint32_t positions, md
                       .columns = columns,
                       .x = x,
                       .sums = bits ? sums : NULL};
-        const uint8_t *tile = md_cpu_kv_keys(u->layer, u->block, u->kv_head);
-        float *s = scratch->scores + (size_t)h * MD_ATTN_BLOCK;
-        for (uint32_t j = 0; j < positions; j += 16, tile += shape->tile_bytes) {
+        const uint8_t *tile = md_cpu_kv_keys(v->u->layer, v->u->block, v->u->kv_head);
+        float *s = scores + (size_t)h * MD_ATTN_BLOCK;
+        for (uint32_t j = 0; j < v->positions; j += 16, tile += shape->tile_bytes) {
             e->k->dot[cell][0](&dot, tile, scratch->out[0]);
             if (bits)
                 e->k->round(scratch->out[0], columns, s + j);
@@ -132,164 +153,138 @@ static void block_scores(md_cpu_engine *e, const unit *u, uint32_t positions, md
     }
 }
 
-// scratch->o[head][dim] = sum of p_j v_j over the block, from +0.
-static void block_values(md_cpu_engine *e, const unit *u, uint32_t positions, const float *p, md_cpu_scratch *scratch) {
+// o[head][dim] = sum of p_j v_j over the block.
+static void block_values(md_cpu_engine *e, const view *v, const float *p, float *o) {
+    const unit *u = v->u;
     const md_cpu_kv_shape *shape = &u->layer->shape;
     md_values values = {.rows = md_cpu_kv_values(u->layer, u->block, u->kv_head),
                         .stride = shape->value_stride,
                         .dim = shape->dim,
                         .group = shape->group};
-    uint32_t heads = group_heads(e);
-    memset(scratch->o, 0, (size_t)heads * e->dim * sizeof(float));
     if (shape->format.bits) values.scales = md_cpu_kv_value_scales(u->layer, u->block, u->kv_head);
     md_pv_fn pv = shape->format.bits == 4 ? e->k->pv_q4 : shape->format.bits == 8 ? e->k->pv_q8 : e->k->pv_bf16;
-    pv(&values, p, positions, heads, scratch->o);
+    pv(&values, p, v->positions, group_heads(e), o);
 }
 
-static uint16_t *output(const md_cpu_engine *e, uint32_t column, uint32_t head) {
-    return e->attn + (size_t)column * e->q_stride + (size_t)head * e->base.snapshot->head_dim;
+static void keep_statistics(md_cpu_engine *e, const view *v, const float *m, const float *l) {
+    uint32_t heads = group_heads(e), stride = statistics_stride(e);
+    for (uint32_t h = 0; h < heads; h++) {
+        float *to = statistics(e, v->column, v->u->kv_head * heads + h) + v->u->block;
+        to[0] = m[h];
+        to[stride] = l[h];
+    }
 }
 
-// The only block of a sequence is the whole attention: O = fma(o, 1, +0), then its division.
-static void finish_single(md_cpu_engine *e, uint32_t column, uint32_t head, const float *o, float l,
-                          md_cpu_scratch *scratch) {
-    memset(scratch->accumulator, 0, e->dim * sizeof(float));
-    e->k->merge(o, 1.0f, e->dim, scratch->accumulator);
-    e->k->finish(scratch->accumulator, l, e->base.snapshot->head_dim, output(e, column, head));
+// y = bf(O / l) with O = sum of w_b o_b, w NULL: 1.
+static void finish_head(md_cpu_engine *e, uint32_t column, uint32_t head, const float *o, const float *w,
+                        uint32_t blocks, float l, md_cpu_scratch *scratch) {
+    uint32_t head_dim = e->base.snapshot->head_dim;
+    e->k->merge(o, (size_t)group_heads(e) * e->dim, w, blocks, e->dim, scratch->accumulator);
+    e->k->finish(scratch->accumulator, l, head_dim, e->attn + (size_t)column * e->q_stride + (size_t)head * head_dim);
 }
 
-static void attend_bf16(md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch) {
+// Values of a block under p: into the partials, or, of an only block, to the end; l NULL: 1.
+static void attend(md_cpu_engine *e, const view *v, const float *p, const float *l, md_cpu_scratch *scratch) {
     uint32_t heads = group_heads(e);
-    append(e, u);
-    for (uint32_t c = 0; c < u->sequence->count; c++) {
-        uint32_t positions = visible(u->sequence, c, u->block), column = u->sequence->first + c;
-        if (!positions) continue;
-        float m[MD_MAX_HEADS], l[MD_MAX_HEADS];
-        pack_queries(e, u, c, scratch);
-        block_scores(e, u, positions, scratch);
-        for (uint32_t h = 0; h < heads; h++)
-            l[h] = e->k->softmax(scratch->scores + (size_t)h * MD_ATTN_BLOCK, positions, &m[h]);
-        block_values(e, u, positions, scratch->scores, scratch);
-        for (uint32_t h = 0; h < heads; h++) {
-            uint32_t head = u->kv_head * heads + h;
-            const float *o = scratch->o + (size_t)h * e->dim;
-            if (u->sequence->blocks == 1) {
-                finish_single(e, column, head, o, l[h], scratch);
-                continue;
-            }
-            float *to = partial(e, column, head, u->block);
-            to[0] = m[h];
-            to[1] = l[h];
-            memcpy(to + PARTIAL_HEAD, o, e->dim * sizeof *o);
-        }
-    }
+    float *o = v->only ? scratch->o : partial(e, v->column, v->u->kv_head, v->u->block);
+    block_values(e, v, p, o);
+    for (uint32_t h = 0; v->only && h < heads; h++)
+        finish_head(e, v->column, v->u->kv_head * heads + h, o + (size_t)h * e->dim, NULL, 1, l ? l[h] : 1.0f, scratch);
 }
 
-// p = bf(exp(s - m) / l) in place, then the values.
-static void quantized_values(md_cpu_engine *e, const unit *u, uint32_t positions, const float *m, const float *l,
-                             md_cpu_scratch *scratch) {
-    for (uint32_t h = 0; h < group_heads(e); h++)
-        e->k->probabilities(scratch->scores + (size_t)h * MD_ATTN_BLOCK, positions, m[h], 1.0f / l[h]);
-    block_values(e, u, positions, scratch->scores, scratch);
+static void attend_bf16(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
+    float m[MD_MAX_HEADS], l[MD_MAX_HEADS];
+    block_scores(e, v, scratch->scores, scratch);
+    e->k->softmax(scratch->scores, group_heads(e), v->positions, m, l);
+    if (!v->only) keep_statistics(e, v, m, l);
+    attend(e, v, scratch->scores, l, scratch);
 }
 
-static void score_quantized(md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch) {
-    uint32_t heads = group_heads(e);
-    append(e, u);
-    for (uint32_t c = 0; c < u->sequence->count; c++) {
-        uint32_t positions = visible(u->sequence, c, u->block), column = u->sequence->first + c;
-        if (!positions) continue;
-        float m[MD_MAX_HEADS], l[MD_MAX_HEADS];
-        pack_queries(e, u, c, scratch);
-        block_scores(e, u, positions, scratch);
-        for (uint32_t h = 0; h < heads; h++)
-            l[h] = e->k->softmax_sum(scratch->scores + (size_t)h * MD_ATTN_BLOCK, positions, &m[h]);
-        if (u->sequence->blocks == 1) {
-            quantized_values(e, u, positions, m, l, scratch);
-            for (uint32_t h = 0; h < heads; h++)
-                finish_single(e, column, u->kv_head * heads + h, scratch->o + (size_t)h * e->dim, 1.0f, scratch);
-            continue;
-        }
-        for (uint32_t h = 0; h < heads; h++) {
-            uint32_t head = u->kv_head * heads + h;
-            float *to = partial(e, column, head, u->block);
-            to[0] = m[h];
-            to[1] = l[h];
-            memcpy(score_row(e, column, head) + (size_t)u->block * MD_ATTN_BLOCK,
-                   scratch->scores + (size_t)h * MD_ATTN_BLOCK, positions * sizeof(float));
-        }
-    }
+// The probabilities replace the scores.
+static void attend_rounded(md_cpu_engine *e, const view *v, float *scores, const float *m, const float *l,
+                           md_cpu_scratch *scratch) {
+    float inv[MD_MAX_HEADS];
+    for (uint32_t h = 0; h < group_heads(e); h++) inv[h] = 1.0f / l[h];
+    e->k->probabilities(scores, group_heads(e), v->positions, m, inv);
+    attend(e, v, scores, NULL, scratch);
 }
 
-// M and L over all blocks of (column, head), ascending.
-static void totals(const md_cpu_engine *e, uint32_t column, uint32_t head, uint32_t blocks, float *m, float *l) {
-    *m = -INFINITY;
-    *l = 0;
-    for (uint32_t b = 0; b < blocks; b++) {
-        float block_max = partial(e, column, head, b)[0];
-        *m = block_max > *m ? block_max : *m;
-    }
-    for (uint32_t b = 0; b < blocks; b++) {
-        const float *from = partial(e, column, head, b);
-        *l = fmaf(from[1], md_expf(from[0] - *m), *l);
-    }
+static void score_quantized(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
+    float m[MD_MAX_HEADS], l[MD_MAX_HEADS];
+    float *scores = v->only ? scratch->scores : unit_scores(e, v->column, v->u->kv_head, v->u->block);
+    block_scores(e, v, scores, scratch);
+    e->k->softmax_sum(scores, group_heads(e), v->positions, m, l);
+    if (v->only)
+        attend_rounded(e, v, scores, m, l, scratch);
+    else
+        keep_statistics(e, v, m, l);
+}
+
+// M and L over all blocks of (column, head), ascending; weights[b] = exp(m_b - M), those of this worker.
+static float totals(const md_cpu_engine *e, uint32_t column, uint32_t head, uint32_t blocks,
+                    const md_cpu_scratch *scratch, float *m, float **weights) {
+    const float *block_m = statistics(e, column, head);
+    *weights = (float *)(void *)e->weights.at + (size_t)(scratch - e->scratch) * statistics_stride(e);
+    return e->k->weigh(block_m, block_m + statistics_stride(e), blocks, *weights, m);
 }
 
 static uint32_t blocks_of(const md_cpu_sequence *sequence, uint32_t c) {
     return (sequence->position + c) / MD_ATTN_BLOCK + 1;
 }
 
-// M and L of every column and head of the unit's sequence and KV head into scratch->totals. A worker's units follow
+// M and L of every column and head of the unit's sequence and KV head into scratch->m and ->l. A worker's units follow
 // each other block by block, so this happens once or twice a stage and not once a block.
-static const md_cpu_totals *unit_totals(const md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch) {
+static void unit_totals(const md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch) {
     uint32_t heads = group_heads(e);
-    if (scratch->totals_sequence == u->sequence && scratch->totals_kv_head == u->kv_head) return scratch->totals;
+    float *weights;
+    if (scratch->totals_sequence == u->sequence && scratch->totals_kv_head == u->kv_head) return;
     scratch->totals_sequence = u->sequence;
     scratch->totals_kv_head = u->kv_head;
     for (uint32_t c = 0; c < u->sequence->count; c++)
-        for (uint32_t h = 0; h < heads; h++) {
-            md_cpu_totals *to = &scratch->totals[c * heads + h];
-            totals(e, u->sequence->first + c, u->kv_head * heads + h, blocks_of(u->sequence, c), &to->m, &to->l);
-        }
-    return scratch->totals;
+        for (uint32_t h = 0; h < heads; h++)
+            scratch->l[c * heads + h] =
+                totals(e, u->sequence->first + c, u->kv_head * heads + h, blocks_of(u->sequence, c), scratch,
+                       &scratch->m[c * heads + h], &weights);
 }
 
-static void attend_quantized(md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch) {
-    uint32_t heads = group_heads(e);
-    const md_cpu_totals *all = unit_totals(e, u, scratch);
+static void attend_quantized(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
+    if (v->only) return; // done with its scores
+    unit_totals(e, v->u, scratch);
+    uint32_t at = (v->column - v->u->sequence->first) * group_heads(e);
+    attend_rounded(e, v, unit_scores(e, v->column, v->u->kv_head, v->u->block), scratch->m + at, scratch->l + at,
+                   scratch);
+}
+
+static void each_view(md_cpu_engine *e, const unit *u, view_fn fn, md_cpu_scratch *scratch) {
     for (uint32_t c = 0; c < u->sequence->count; c++) {
-        uint32_t positions = visible(u->sequence, c, u->block), column = u->sequence->first + c;
-        if (!positions) continue;
-        float m[MD_MAX_HEADS], l[MD_MAX_HEADS];
-        for (uint32_t h = 0; h < heads; h++) {
-            uint32_t head = u->kv_head * heads + h;
-            m[h] = all[c * heads + h].m;
-            l[h] = all[c * heads + h].l;
-            memcpy(scratch->scores + (size_t)h * MD_ATTN_BLOCK,
-                   score_row(e, column, head) + (size_t)u->block * MD_ATTN_BLOCK, positions * sizeof(float));
-        }
-        quantized_values(e, u, positions, m, l, scratch);
-        for (uint32_t h = 0; h < heads; h++)
-            memcpy(partial(e, column, u->kv_head * heads + h, u->block) + PARTIAL_HEAD, scratch->o + (size_t)h * e->dim,
-                   e->dim * sizeof(float));
+        view v = {.u = u,
+                  .column = u->sequence->first + c,
+                  .positions = visible(u->sequence, c, u->block),
+                  .only = u->sequence->blocks == 1};
+        if (v.positions) fn(e, &v, scratch);
     }
 }
 
-// Calls fn for this worker's share of the units of all sequences.
-static void each_unit(md_cpu_engine *e, uint32_t layer, uint32_t worker, unit_fn bf16, unit_fn quantized) {
+// Calls a function for every column of this worker's share of the units of all sequences: `bf16` or `quantized`, as the
+// layer's cache is; NULL: nothing. The first stage that meets a unit appends to the cache.
+static void each_unit(md_cpu_engine *e, uint32_t layer, uint32_t worker, view_fn bf16, view_fn quantized) {
     const uint32_t kv_heads = e->base.snapshot->kv_heads;
+    md_cpu_scratch *scratch = &e->scratch[worker];
     uint64_t total = 0, at = 0;
+    scratch->packed_column = UINT32_MAX; // what other stages and layers left is not this one's
+    scratch->totals_sequence = NULL;
     for (uint32_t i = 0; i < e->sequences; i++) total += (uint64_t)e->sequence[i].blocks * kv_heads;
     uint64_t first = total * worker / e->workers, end = total * (worker + 1) / e->workers;
     for (uint32_t i = 0; i < e->sequences; i++) {
         const md_cpu_sequence *sequence = &e->sequence[i];
         uint64_t units = (uint64_t)sequence->blocks * kv_heads;
         unit u = {.sequence = sequence, .layer = &sequence->kv->layer[layer]};
-        unit_fn fn = u.layer->shape.format.bits ? quantized : bf16;
+        view_fn fn = u.layer->shape.format.bits ? quantized : bf16;
         for (uint64_t n = at < first ? first - at : 0; fn && n < units && at + n < end; n++) {
             u.kv_head = (uint32_t)(n / sequence->blocks);
             u.block = (uint32_t)(n % sequence->blocks);
-            fn(e, &u, &e->scratch[worker]);
+            if (fn != attend_quantized) append(e, &u);
+            each_view(e, &u, fn, scratch);
         }
         at += units;
     }
@@ -299,26 +294,17 @@ void md_cpu_attention_scores(md_cpu_engine *e, uint32_t layer, uint32_t worker) 
     each_unit(e, layer, worker, NULL, score_quantized);
 }
 
-static void attend_long_quantized(md_cpu_engine *e, const unit *u, md_cpu_scratch *scratch) {
-    if (u->sequence->blocks > 1) attend_quantized(e, u, scratch);
-}
-
 void md_cpu_attention(md_cpu_engine *e, uint32_t layer, uint32_t worker) {
-    e->scratch[worker].totals_sequence = NULL; // those of another layer
-    each_unit(e, layer, worker, attend_bf16, attend_long_quantized);
+    each_unit(e, layer, worker, attend_bf16, attend_quantized);
 }
 
 static void merge_head(md_cpu_engine *e, const md_cpu_sequence *sequence, uint32_t c, uint32_t head, bool quantized,
                        md_cpu_scratch *scratch) {
-    uint32_t column = sequence->first + c, blocks = blocks_of(sequence, c);
-    float m = 0, l = 1;
-    if (!quantized) totals(e, column, head, blocks, &m, &l);
-    memset(scratch->accumulator, 0, e->dim * sizeof(float));
-    for (uint32_t b = 0; b < blocks; b++) {
-        const float *from = partial(e, column, head, b);
-        e->k->merge(from + PARTIAL_HEAD, quantized ? 1.0f : md_expf(from[0] - m), e->dim, scratch->accumulator);
-    }
-    e->k->finish(scratch->accumulator, l, e->base.snapshot->head_dim, output(e, column, head));
+    uint32_t column = sequence->first + c, heads = group_heads(e), blocks = blocks_of(sequence, c);
+    float m, l = 1, *weights = NULL;
+    if (!quantized) l = totals(e, column, head, blocks, scratch, &m, &weights);
+    const float *o = partial(e, column, head / heads, 0) + (size_t)(head % heads) * e->dim;
+    finish_head(e, column, head, o, weights, blocks, l, scratch);
 }
 
 void md_cpu_attention_merge(md_cpu_engine *e, uint32_t layer, uint32_t worker) {

@@ -35,10 +35,6 @@ typedef struct md_cpu_sequence {
     uint32_t blocks;       // attention blocks its last column sees
 } md_cpu_sequence;
 
-typedef struct md_cpu_totals { // over all blocks: the greatest score, and the sum of exponentials relative to it
-    float m, l;
-} md_cpu_totals;
-
 typedef struct md_cpu_scratch { // one worker's
     uint16_t *rows;             // normalized rows [columns][widest]
     void *x;                    // packed activations, or packed queries
@@ -49,9 +45,10 @@ typedef struct md_cpu_scratch { // one worker's
     float *accumulator;         // [dim]
     float *embed;               // [2 * hidden]
     md_pages pages;
-    md_cpu_totals *totals; // [columns][heads of a KV head], of totals_sequence and totals_kv_head
+    float *m, *l; // [columns][group heads]: over all blocks of totals_sequence and totals_kv_head
     const struct md_cpu_sequence *totals_sequence; // NULL: none
     uint32_t totals_kv_head;
+    uint32_t packed_column, packed_kv_head; // whose queries lie in x
 } md_cpu_scratch;
 
 typedef struct md_cpu_engine {
@@ -74,9 +71,9 @@ typedef struct md_cpu_engine {
     uint16_t *x, *q, *key, *value, *attn, *act, *logits;
     float *cosine, *sine; // [column][half_stride]
     md_pages vectors;
-    md_pages partials, scores; // sized by the largest context; see attention.c
-    uint32_t context;          // that context
-    md_cpu_scratch *scratch;   // [workers]
+    md_pages partials, scores, statistics, weights; // sized by the largest context; see attention.c
+    uint32_t context;                               // that context
+    md_cpu_scratch *scratch;                        // [workers]
 
     // the step
     md_column column[MD_CPU_MAX_COLUMNS];
@@ -94,7 +91,7 @@ typedef struct md_cpu_engine {
 void md_cpu_run_stage(md_cpu_engine *e, uint32_t s, uint32_t worker);
 
 // ---- attention.c
-md_status md_cpu_attention_reserve(md_cpu_engine *e, uint32_t context, md_error *err); // grows partials and scores
+md_status md_cpu_attention_reserve(md_cpu_engine *e, uint32_t context, md_error *err); // grows its scratch
 void md_cpu_attention_scores(md_cpu_engine *e, uint32_t layer, uint32_t worker);
 void md_cpu_attention(md_cpu_engine *e, uint32_t layer, uint32_t worker);
 void md_cpu_attention_merge(md_cpu_engine *e, uint32_t layer, uint32_t worker);

@@ -274,17 +274,17 @@ static md_status cpu_kv_copy(md_engine *engine, md_kv *dst, const md_kv *src, ui
 
 // ---- open and close ----------------------------------------------------------------------------------------------
 
-static void cpu_close(md_engine *engine) {
+static bool cpu_close(md_engine *engine) {
     md_cpu_engine *e = (md_cpu_engine *)engine;
-    if (!e) return;
     // A worker that never came back may still write into everything below: then it all stays.
-    if (!md_team_close(e->team, e->deadline_ms)) return;
+    if (!md_team_close(e->team, e->deadline_ms)) return false;
     free_stuck(e);
     md_cpu_unload(e);
     md_layout_free(e->layout);
     free(e->inv_freq);
     pthread_mutex_destroy(&e->lock);
     free(e);
+    return true;
 }
 
 static void cpu_info(const md_engine *engine, md_engine_info *out) {

@@ -99,7 +99,7 @@ md_status md_cpu_kv_prepare_layer(const md_cpu_kv *kv, uint32_t l, md_kv_format 
     return alloc_layer(kv, l, format, to, err);
 }
 
-// One position's key codes into its lane of the tile: the inverse of what v_pair_q4 and v_pair_q8 read.
+// One position's key codes into its lane of the tile: the inverse of what v_pair_q4 and v_pairs_q8 read.
 static void write_key_codes(const md_cpu_kv_shape *shape, uint8_t *chunk, uint32_t lane, const uint8_t *codes) {
     uint8_t *at = chunk + 64;
     if (shape->format.bits == 8) {

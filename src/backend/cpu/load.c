@@ -121,7 +121,8 @@ static uint64_t lay_scratch(const md_cpu_engine *e, md_cpu_scratch *scratch, uin
     scratch->scores = take(base, &at, heads * MD_ATTN_BLOCK * 4);
     scratch->o = take(base, &at, heads * e->dim * 4);
     scratch->accumulator = take(base, &at, (uint64_t)e->dim * 4);
-    scratch->totals = take(base, &at, columns * heads * sizeof *scratch->totals);
+    scratch->m = take(base, &at, columns * heads * 4);
+    scratch->l = take(base, &at, columns * heads * 4);
     scratch->embed = take(base, &at, 2 * (uint64_t)model->hidden * 4);
     return at;
 }
@@ -165,5 +166,7 @@ void md_cpu_unload(md_cpu_engine *e) {
     md_pages_free(&e->vectors);
     md_pages_free(&e->partials);
     md_pages_free(&e->scores);
+    md_pages_free(&e->statistics);
+    md_pages_free(&e->weights);
     md_pages_free(&e->arena);
 }

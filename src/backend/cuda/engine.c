@@ -11,13 +11,14 @@
 enum { DEFAULT_DEADLINE_MS = 2000, MAX_SOURCE = 8 << 20, MAILBOX_BYTES = 4096 };
 
 md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err) {
+    if (engine->lost) return md_fail(err, MD_E_DEVICE, "%s", engine->why);
     return MD_CU(engine, cuCtxSetCurrent(engine->context), "cuCtxSetCurrent");
 }
 
 md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
                         md_error *err) {
     CUresult result = engine->cu->cuMemAlloc(out, bytes ? bytes : 1);
-    if (result == 0) return MD_OK;
+    if (result == 0) return engine->poison ? md_cuda_fill(engine, *out, MD_CUDA_POISON, bytes, err) : MD_OK;
     *out = 0;
     size_t available = 0, total = 0;
     engine->cu->cuMemGetInfo(&available, &total);
@@ -25,12 +26,28 @@ md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char
                    (unsigned long long)(bytes >> 20), what, available >> 20, total >> 20);
 }
 
+md_status md_cuda_lose(md_cuda_engine *engine, CUresult result, const char *what, md_error *err) {
+    md_error why;
+    md_cuda_check(engine->cu, result, what, &why);
+    snprintf(engine->why, sizeof engine->why, "%s is lost to this program, which has to be started again: %.300s",
+             engine->device.name, why.message);
+    engine->lost = true;
+    return md_fail(err, MD_E_DEVICE, "%s", engine->why);
+}
+
+md_status md_cuda_fill(const md_cuda_engine *engine, CUdeviceptr at, unsigned char byte, uint64_t bytes,
+                       md_error *err) {
+    MD_TRY(MD_CU(engine, cuMemsetD8Async(at, byte, bytes, engine->stream), "filling memory"));
+    return MD_CU(engine, cuStreamSynchronize(engine->stream),
+                 "filling memory"); // other copies don't wait for the stream
+}
+
 void md_cuda_free(const md_cuda_engine *engine, CUdeviceptr *memory) {
     if (*memory) engine->cu->cuMemFree(*memory);
     *memory = 0;
 }
 
-static void close_engine(md_engine *base) {
+static bool close_engine(md_engine *base) {
     md_cuda_engine *engine = md_cuda_of(base);
     if (engine->context) {
         const md_cuda_driver *cu = engine->cu;
@@ -49,7 +66,9 @@ static void close_engine(md_engine *base) {
         cu->cuDevicePrimaryCtxRelease(engine->handle);
     }
     md_cuda_shape_free(engine->shape);
+    pthread_mutex_destroy(&engine->lock);
     free(engine);
+    return true;
 }
 
 static void engine_info(const md_engine *base, md_engine_info *out) {
@@ -65,13 +84,13 @@ static void engine_info(const md_engine *base, md_engine_info *out) {
 
 static const md_engine_ops cuda_ops = {.close = close_engine,
                                        .info = engine_info,
-                                       .kv_open = md_cuda_kv_open,
-                                       .kv_close = md_cuda_kv_close,
+                                       .kv_open = md_cuda_locked_kv_open,
+                                       .kv_close = md_cuda_locked_kv_close,
                                        .kv_bytes = md_cuda_kv_bytes,
-                                       .kv_quantize = md_cuda_kv_quantize,
-                                       .kv_copy = md_cuda_kv_copy,
-                                       .step = md_cuda_step,
-                                       .burst = md_cuda_burst};
+                                       .kv_quantize = md_cuda_locked_kv_quantize,
+                                       .kv_copy = md_cuda_locked_kv_copy,
+                                       .step = md_cuda_locked_step,
+                                       .burst = md_cuda_locked_burst};
 
 static md_status open_device(md_cuda_engine *engine, int index, md_error *err) {
     MD_TRY(md_cuda_driver_get(&engine->cu, err));
@@ -130,22 +149,22 @@ static md_status open_kernels(md_cuda_engine *engine, md_error *err) {
     return md_cuda_width_open(engine, &engine->width[0], err);
 }
 
-// Buffers that don't depend on a context's length. Zeroed: tag 0 is never waited for.
+// Buffers that don't depend on a context's length.
 static md_status open_buffers(md_cuda_engine *engine, md_error *err) {
     uint32_t widest = engine->width[engine->width_count - 1].columns;
-    uint64_t exchange = 16ull * engine->shape->exchange_entries, records = 2 * 16ull * engine->groups;
+    uint64_t exchange = 16ull * engine->shape->exchange_entries, records = md_cuda_record_bytes(engine);
     uint64_t logits = 2ull * widest * engine->base.snapshot->vocab;
     MD_TRY(md_cuda_alloc(engine, exchange, "vectors", &engine->exchange, err));
     MD_TRY(md_cuda_alloc(engine, records, "records", &engine->records, err));
     MD_TRY(md_cuda_alloc(engine, logits, "logits", &engine->logits, err));
     MD_TRY(md_cuda_alloc(engine, 4 * MD_CUDA_REPORT_WORDS, "the report", &engine->report, err));
-    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->exchange, 0, exchange, engine->stream), "clearing"));
-    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->records, 0, records, engine->stream), "clearing"));
-    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->report, 0, 4 * MD_CUDA_REPORT_WORDS, engine->stream), "clearing"));
+    MD_TRY(md_cuda_fill(engine, engine->exchange, MD_CUDA_NO_TAG, exchange, err));
+    MD_TRY(md_cuda_fill(engine, engine->records, MD_CUDA_NO_TAG, records, err));
+    MD_TRY(md_cuda_fill(engine, engine->report, 0, 4 * MD_CUDA_REPORT_WORDS, err));
     if (engine->profile_on) {
         uint64_t marks = 4ull * MD_CUDA_MARKS * engine->groups * engine->base.plan->stage_count;
         MD_TRY(md_cuda_alloc(engine, marks, "marks", &engine->profile, err));
-        MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->profile, 0, marks, engine->stream), "clearing"));
+        MD_TRY(md_cuda_fill(engine, engine->profile, 0, marks, err));
     }
     void *pinned;
     MD_TRY(MD_CU(engine, cuMemHostAlloc(&pinned, logits, 0), "pinned memory for logits"));
@@ -162,16 +181,18 @@ md_status md_cuda_open(const md_plan *plan, bool resident, const md_engine_optio
     md_status status;
     md_cuda_engine *engine = calloc(1, sizeof *engine);
     if (!engine) return md_fail(err, MD_E_MEMORY, "out of memory");
+    md_cuda_lock_init(engine);
     engine->base = (md_engine){.ops = &cuda_ops, .snapshot = plan->snapshot, .plan = plan};
     engine->resident = resident;
     engine->deadline_us = (options->deadline_ms ? options->deadline_ms : DEFAULT_DEADLINE_MS) * 1000;
     engine->epoch = plan->stage_count;
-    engine->inject = getenv("MEGADECODE_CUDA_INJECT") != NULL;
+    engine->poison = getenv("MEGADECODE_CUDA_POISON") != NULL;
+    engine->inject = engine->poison || getenv("MEGADECODE_CUDA_INJECT") != NULL;
     engine->profile_on = getenv("MEGADECODE_CUDA_PROFILE") != NULL;
     MD_TRY_GOTO(open_device(engine, options->device_index, err));
     engine->groups = options->groups ? options->groups : (uint32_t)engine->device.sms;
-    if (engine->groups > MD_MAX_WORKERS) {
-        status = md_fail(err, MD_E_USAGE, "%u workers, expected at most %d", engine->groups, MD_MAX_WORKERS);
+    if (engine->groups > MD_CUDA_MAX_GROUPS) {
+        status = md_fail(err, MD_E_USAGE, "%u workers, expected at most %d", engine->groups, MD_CUDA_MAX_GROUPS);
         goto fail;
     }
     MD_TRY_GOTO(md_cuda_shape_build(plan, &engine->shape, err));

@@ -1,7 +1,9 @@
 // The CUDA engine's parts, shared by its files: engine.c (open, close), upload.c (weights), kv.c (caches), launch.c
-// (steps), burst.c (many tokens a launch).
+// (steps), burst.c (many tokens a launch), locked.c (the same for any thread).
 #ifndef MD_BACKEND_CUDA_ENGINE_H
 #define MD_BACKEND_CUDA_ENGINE_H
+
+#include <pthread.h>
 
 #include "backend/backend.h"
 #include "backend/cuda/dl.h"
@@ -9,7 +11,8 @@
 #include "backend/cuda/params.h"
 #include "backend/cuda/shape.h"
 
-enum { MD_CUDA_MARKS = 8 }; // of a stage, when profiling
+enum { MD_CUDA_MARKS = 8 };        // of a stage, when profiling
+enum { MD_CUDA_MAX_GROUPS = 512 }; // workers: what the choice of the next token has room for
 
 typedef struct md_cuda_width { // the kernel for steps of up to `columns` columns
     uint32_t columns, shared_bytes, threads;
@@ -18,7 +21,8 @@ typedef struct md_cuda_width { // the kernel for steps of up to `columns` column
 } md_cuda_width;
 
 typedef struct md_cuda_engine {
-    md_engine base; // first: the public handle
+    md_engine base;       // first: the public handle
+    pthread_mutex_t lock; // of the functions that the table holds (locked.c); the others are called under it
     const md_cuda_driver *cu;
     md_cuda_device device;
     CUdevice handle;
@@ -37,13 +41,21 @@ typedef struct md_cuda_engine {
     uint64_t weight_bytes;
     uint32_t epoch;         // of the next step; a multiple of the stage count
     uint16_t *logits_host;  // pinned, [columns][vocab]
-    uint32_t *mailbox;      // pinned: {count, cancel, tokens}
+    uint32_t *mailbox;      // pinned: {steps done, cancel}, then each step's tokens
     CUdeviceptr mailbox_at; // the same, as the device sees it
     uint32_t caches_opened;
     uint32_t delay_seed, drop_worker, drop_stage; // fault injection of tests, 0 = none; see md_cuda_inject
     bool inject, profile_on;
+    bool lost; // a launch or a step failed in the driver: nothing works in this context any more
+    char why[512];
+    bool poison;         // of tests: memory is filled with NaN before it is used, the kernel's shared memory too
     CUdeviceptr profile; // of the last step, with profile_on: u32 [stages][groups][MD_CUDA_MARKS]
 } md_cuda_engine;
+
+// The records of kernels/next.cuh: two buffers of bests and candidates for each column.
+static inline uint64_t md_cuda_record_bytes(const md_cuda_engine *engine) {
+    return 2ull * MD_CUDA_COLUMNS * (engine->groups * (MD_CUDA_CANDIDATES + 2) + 256) * 16;
+}
 
 static inline md_cuda_engine *md_cuda_of(md_engine *engine) { return (md_cuda_engine *)engine; }
 
@@ -58,10 +70,15 @@ typedef struct md_cuda_kv {
 
 #define MD_CU(engine, call, what) md_cuda_check((engine)->cu, (engine)->cu->call, what, err)
 
-// Makes the engine's context current in the calling thread: before any driver call.
+// Makes the engine's context current in the calling thread: before any driver call. MD_E_DEVICE once the GPU is lost.
 md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err);
 md_status md_cuda_alloc(const md_cuda_engine *engine, uint64_t bytes, const char *what, CUdeviceptr *out,
                         md_error *err);
+// Remembers that the GPU is lost, and in what; MD_E_DEVICE.
+md_status md_cuda_lose(md_cuda_engine *engine, CUresult result, const char *what, md_error *err);
+// Memory set to a byte. MD_CUDA_NO_TAG: entries that nobody waits for, since tags stay far below.
+enum { MD_CUDA_NO_TAG = 0xff, MD_CUDA_POISON = 0xff };
+md_status md_cuda_fill(const md_cuda_engine *engine, CUdeviceptr at, unsigned char byte, uint64_t bytes, md_error *err);
 void md_cuda_free(const md_cuda_engine *engine, CUdeviceptr *memory);
 
 // Generates, compiles and loads the kernel of one width, once; G CTAs of it must fit the GPU at once.
@@ -84,12 +101,28 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
 // A whole step of the engine's kind: one launch, or one a stage.
 md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
                               md_error *err);
-// Waits for the stream, then looks at the report: MD_E_TIMEOUT with its words when a wait ran out.
+// Waits for the stream, then looks at the report: MD_E_TIMEOUT with its words when a wait ran out. The engine then goes
+// on as `ops`, which needs no CTA to run beside another.
 md_status md_cuda_finish(md_cuda_engine *engine, md_error *err);
 // Reserves `steps` steps' tags.
 md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *epoch, md_error *err);
 
+// Column `column`'s logits of the last launch: on their way to the host; after md_cuda_finish, as floats to out
+// [vocab].
+md_status md_cuda_logits_ask(md_cuda_engine *engine, uint32_t column, md_error *err);
+void md_cuda_logits_take(const md_cuda_engine *engine, uint32_t column, float *out);
+
 md_status md_cuda_step(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
 md_status md_cuda_burst(md_engine *engine, md_burst *request, md_error *err);
+
+// locked.c: the functions of the same names, one at a time.
+void md_cuda_lock_init(md_cuda_engine *engine);
+md_status md_cuda_locked_kv_open(md_engine *engine, uint32_t context, md_kv **out, md_error *err);
+void md_cuda_locked_kv_close(md_engine *engine, md_kv *kv);
+md_status md_cuda_locked_kv_quantize(md_engine *engine, md_kv *kv, const md_kv_format *format, uint32_t positions,
+                                     md_error *err);
+md_status md_cuda_locked_kv_copy(md_engine *engine, md_kv *dst, const md_kv *src, uint32_t positions, md_error *err);
+md_status md_cuda_locked_step(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
+md_status md_cuda_locked_burst(md_engine *engine, md_burst *burst, md_error *err);
 
 #endif

@@ -19,22 +19,47 @@ static md_status publish(md_cuda_engine *engine, md_cuda_kv *kv, md_error *err) 
                  "cache table");
 }
 
-// Room for the partials of attention blocks 0 .. blocks-1 of every column and head.
+// Bytes of attention statistics and partials for `blocks` blocks of every column and head.
+static uint64_t stats_bytes(const md_cuda_engine *engine, uint32_t blocks) {
+    return 16ull * MD_CUDA_COLUMNS * model_of(engine)->q_heads * blocks;
+}
+static uint64_t partials_bytes(const md_cuda_engine *engine, uint32_t blocks) {
+    return stats_bytes(engine, blocks) * ((model_of(engine)->head_dim + 4) / 3);
+}
+
+// Room for attention blocks 0 .. blocks-1. Where there is none, what was there stays.
 static md_status grow_partials(md_cuda_engine *engine, uint32_t blocks, md_error *err) {
     if (blocks <= engine->blocks) return MD_OK;
-    const md_snapshot *model = model_of(engine);
-    uint64_t rows = (uint64_t)MD_CUDA_COLUMNS * model->q_heads * blocks;
-    uint64_t stats = 16 * rows, partials = 16 * rows * ((model->head_dim + 4) / 3);
+    CUdeviceptr stats = 0, partials = 0;
+    md_status status;
     MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "waiting for the last step"));
+    MD_TRY_GOTO(md_cuda_alloc(engine, stats_bytes(engine, blocks), "attention statistics", &stats, err));
+    MD_TRY_GOTO(md_cuda_alloc(engine, partials_bytes(engine, blocks), "attention partials", &partials, err));
+    MD_TRY_GOTO(md_cuda_fill(engine, stats, MD_CUDA_NO_TAG, stats_bytes(engine, blocks), err));
+    MD_TRY_GOTO(md_cuda_fill(engine, partials, MD_CUDA_NO_TAG, partials_bytes(engine, blocks), err));
     md_cuda_free(engine, &engine->stats);
     md_cuda_free(engine, &engine->partials);
-    engine->blocks = 0;
-    MD_TRY(md_cuda_alloc(engine, stats, "attention statistics", &engine->stats, err));
-    MD_TRY(md_cuda_alloc(engine, partials, "attention partials", &engine->partials, err));
-    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->stats, 0, stats, engine->stream), "clearing"));
-    MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->partials, 0, partials, engine->stream), "clearing"));
-    engine->blocks = blocks;
+    engine->stats = stats, engine->partials = partials, engine->blocks = blocks;
     return MD_OK;
+fail:
+    md_cuda_free(engine, &stats);
+    md_cuda_free(engine, &partials);
+    return status;
+}
+
+// A cache that did not fit: how much it takes, and how many positions would fit what is free.
+static md_status too_long(md_cuda_engine *engine, uint32_t context, md_error *err) {
+    const md_snapshot *model = model_of(engine);
+    uint64_t position = 4ull * model->layers * model->kv_heads * model->head_dim, cache = position * MD_CUDA_ATTN_ROWS;
+    uint64_t partials = stats_bytes(engine, 1) + partials_bytes(engine, 1); // of a block, like `cache`
+    size_t available = 0, total = 0;
+    engine->cu->cuMemGetInfo(&available, &total);
+    uint64_t fit = available / cache;
+    if (fit > engine->blocks) fit = (available + partials * engine->blocks) / (cache + partials);
+    return md_fail(err, MD_E_MEMORY,
+                   "%s: a KV cache of %u positions takes %llu MB, %zu of %zu MB are free: about %llu positions fit",
+                   engine->device.name, context, (unsigned long long)(context * position >> 20), available >> 20,
+                   total >> 20, (unsigned long long)fit * MD_CUDA_ATTN_ROWS);
 }
 
 md_status md_cuda_kv_open(md_engine *base, uint32_t context, md_kv **out, md_error *err) {
@@ -57,8 +82,10 @@ md_status md_cuda_kv_open(md_engine *base, uint32_t context, md_kv **out, md_err
     }
     uint64_t half = entries(engine, kv) * model->head_dim * 2;
     kv->wide_bytes = 2 * half * model->layers;
-    MD_TRY_GOTO(grow_partials(engine, (uint32_t)md_ceil_div(context, MD_CUDA_ATTN_ROWS), err));
-    MD_TRY_GOTO(md_cuda_alloc(engine, kv->wide_bytes, "a KV cache", &kv->wide, err));
+    status = grow_partials(engine, (uint32_t)md_ceil_div(context, MD_CUDA_ATTN_ROWS), err);
+    if (status == MD_OK) status = md_cuda_alloc(engine, kv->wide_bytes, "a KV cache", &kv->wide, err);
+    if (status == MD_E_MEMORY) status = too_long(engine, context, err);
+    if (status != MD_OK) goto fail;
     MD_TRY_GOTO(md_cuda_alloc(engine, model->layers * sizeof *kv->layer, "a cache table", &kv->layers, err));
     for (uint32_t l = 0; l < model->layers; l++)
         kv->layer[l] =
@@ -74,7 +101,8 @@ fail:
 void md_cuda_kv_close(md_engine *base, md_kv *handle) {
     md_cuda_engine *engine = md_cuda_of(base);
     md_cuda_kv *kv = (md_cuda_kv *)handle;
-    if (!kv || md_cuda_enter(engine, NULL) != MD_OK) return;
+    if (!kv) return;
+    engine->cu->cuCtxSetCurrent(engine->context); // also when the GPU is lost: what can be freed is
     md_cuda_free(engine, &kv->layers);
     md_cuda_free(engine, &kv->wide);
     md_cuda_free(engine, &kv->codes);

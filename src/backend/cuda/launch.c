@@ -4,6 +4,7 @@
 
 #include "backend/cuda/engine.h"
 #include "base/bf16.h"
+#include "base/log.h"
 
 static const uint32_t EPOCH_WRAP = 0xf0000000u;
 
@@ -16,13 +17,11 @@ md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *e
             CUdeviceptr at;
             uint64_t bytes;
         } tagged[] = {{engine->exchange, 16ull * engine->shape->exchange_entries},
-                      {engine->records, 32ull * engine->groups},
+                      {engine->records, md_cuda_record_bytes(engine)},
                       {engine->stats, 16 * rows},
                       {engine->partials, 16 * rows * ((model->head_dim + 4) / 3)}};
         for (size_t i = 0; i < sizeof tagged / sizeof *tagged; i++)
-            if (tagged[i].at)
-                MD_TRY(
-                    MD_CU(engine, cuMemsetD8Async(tagged[i].at, 0, tagged[i].bytes, engine->stream), "clearing tags"));
+            if (tagged[i].at) MD_TRY(md_cuda_fill(engine, tagged[i].at, MD_CUDA_NO_TAG, tagged[i].bytes, err));
         engine->epoch = stages;
     }
     *epoch = engine->epoch;
@@ -55,48 +54,63 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
                          bool cooperative, md_error *err) {
     md_cuda_params copy = *params;
     void *arguments[] = {&copy};
-    unsigned shared = width->shared_bytes;
-    if (cooperative)
-        return MD_CU(engine,
-                     cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, width->threads, 1, 1, shared,
-                                               engine->stream, arguments),
-                     "launching the resident kernel");
-    return MD_CU(engine,
-                 cuLaunchKernel(width->step, engine->groups, 1, 1, width->threads, 1, 1, shared, engine->stream,
-                                arguments, NULL),
-                 "launching a stage");
+    const md_cuda_driver *cu = engine->cu;
+    CUresult result = cooperative ? cu->cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, width->threads, 1,
+                                                                  1, width->shared_bytes, engine->stream, arguments)
+                                  : cu->cuLaunchKernel(width->step, engine->groups, 1, 1, width->threads, 1, 1,
+                                                       width->shared_bytes, engine->stream, arguments, NULL);
+    if (result == 0) return MD_OK;
+    return md_cuda_lose(engine, result, cooperative ? "launching the resident kernel" : "launching a stage", err);
 }
 
 md_status md_cuda_launch_step(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
                               md_error *err) {
+    if (engine->poison)
+        MD_TRY(md_cuda_fill(engine, engine->logits, MD_CUDA_POISON,
+                            2ull * params->columns * engine->base.snapshot->vocab, err));
     if (engine->resident) return md_cuda_launch(engine, width, params, true, err);
     uint32_t end = params->stage_end, next = params->next;
-    params->next = 0;
     for (uint32_t s = 0; s < end; s++) {
         params->stage_begin = s, params->stage_end = s + 1;
+        params->next = s + 1 == end ? next & MD_CUDA_NEXT_BEST : 0; // the head's CTAs still have what they computed
         MD_TRY(md_cuda_launch(engine, width, params, false, err));
     }
-    if (next) { // the choice of the next token, a launch of its own
-        params->next = next, params->stage_begin = params->stage_end = end;
-        MD_TRY(md_cuda_launch(engine, width, params, false, err));
+    params->stage_begin = params->stage_end = end;
+    for (uint32_t part = MD_CUDA_NEXT_CANDIDATES; part <= MD_CUDA_NEXT_TOKEN; part *= 2) {
+        params->next = next & part;
+        if (params->next) MD_TRY(md_cuda_launch(engine, width, params, false, err));
     }
-    params->stage_begin = 0, params->stage_end = end;
+    params->stage_begin = 0, params->next = next;
     return MD_OK;
 }
 
 md_status md_cuda_finish(md_cuda_engine *engine, md_error *err) {
     uint32_t report[MD_CUDA_REPORT_WORDS];
-    MD_TRY(
-        MD_CU(engine, cuMemcpyDtoHAsync(report, engine->report, sizeof report, engine->stream), "reading the report"));
-    MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "the step"));
+    CUresult result = engine->cu->cuMemcpyDtoHAsync(report, engine->report, sizeof report, engine->stream);
+    if (result == 0) result = engine->cu->cuStreamSynchronize(engine->stream);
+    if (result != 0) return md_cuda_lose(engine, result, "the step", err);
     if (!report[0]) return MD_OK;
     MD_TRY(MD_CU(engine, cuMemsetD8Async(engine->report, 0, sizeof report, engine->stream), "clearing the report"));
+    if (engine->resident) md_log(MD_LOG_WARN, "%s goes on with one launch a stage", engine->device.name);
+    engine->resident = false; // what kept one CTA from the others may do so again
     const md_plan *plan = engine->base.plan;
     uint32_t s = report[2] < plan->stage_count ? report[2] : 0;
     return md_fail(err, MD_E_TIMEOUT,
                    "%s: worker %u of %u in stage %u (%s of layer %d) waited over %u ms for tag %u and saw %u",
                    engine->device.name, report[1], engine->groups, report[2], md_stage_name(plan->stage[s].kind),
                    plan->stage[s].layer, engine->deadline_us / 1000, report[3], report[4]);
+}
+
+md_status md_cuda_logits_ask(md_cuda_engine *engine, uint32_t column, md_error *err) {
+    size_t vocab = engine->base.snapshot->vocab;
+    CUresult result = engine->cu->cuMemcpyDtoHAsync(engine->logits_host + column * vocab,
+                                                    engine->logits + 2 * column * vocab, 2 * vocab, engine->stream);
+    return result == 0 ? MD_OK : md_cuda_lose(engine, result, "reading the logits", err);
+}
+
+void md_cuda_logits_take(const md_cuda_engine *engine, uint32_t column, float *out) {
+    size_t vocab = engine->base.snapshot->vocab;
+    for (size_t i = 0; i < vocab; i++) out[i] = md_bf16_to_f32(engine->logits_host[column * vocab + i]);
 }
 
 static md_status fill_columns(md_cuda_engine *engine, const md_column *columns, uint32_t count, md_cuda_params *params,
@@ -119,7 +133,6 @@ static md_status fill_columns(md_cuda_engine *engine, const md_column *columns, 
 
 md_status md_cuda_step(md_engine *base, const md_column *columns, uint32_t count, md_error *err) {
     md_cuda_engine *engine = md_cuda_of(base);
-    uint32_t vocab = base->snapshot->vocab;
     md_cuda_width *width = &engine->width[count == 1 ? 0 : engine->width_count - 1];
     md_cuda_params params;
     MD_TRY(md_step_check(base, columns, count, engine->width[engine->width_count - 1].columns, err));
@@ -132,14 +145,9 @@ md_status md_cuda_step(md_engine *base, const md_column *columns, uint32_t count
         params.drop_tag = params.epoch + engine->drop_stage + 1, params.drop_worker = engine->drop_worker;
     MD_TRY(md_cuda_launch_step(engine, width, &params, err));
     for (uint32_t c = 0; c < count; c++)
-        if (columns[c].logits)
-            MD_TRY(MD_CU(engine,
-                         cuMemcpyDtoHAsync(engine->logits_host + (size_t)c * vocab, engine->logits + 2ull * c * vocab,
-                                           2ull * vocab, engine->stream),
-                         "reading the logits"));
+        if (columns[c].logits) MD_TRY(md_cuda_logits_ask(engine, c, err));
     MD_TRY(md_cuda_finish(engine, err));
     for (uint32_t c = 0; c < count; c++)
-        for (uint32_t i = 0; columns[c].logits && i < vocab; i++)
-            columns[c].logits[i] = md_bf16_to_f32(engine->logits_host[(size_t)c * vocab + i]);
+        if (columns[c].logits) md_cuda_logits_take(engine, c, columns[c].logits);
     return MD_OK;
 }

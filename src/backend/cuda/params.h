@@ -21,20 +21,33 @@ typedef struct md_cuda_run {
     uint32_t first, count;
 } md_cuda_run;
 
+typedef struct md_cuda_choice {
+    double per_unit, top_p;
+    uint64_t least_weight, seed, draw;
+    uint32_t top_k, candidates, all, sampled;
+} md_cuda_choice;
+
+enum { MD_CUDA_NEXT_BEST = 1, MD_CUDA_NEXT_CANDIDATES = 2, MD_CUDA_NEXT_TOKEN = 4, MD_CUDA_NEXT = 7 };
+#define MD_CUDA_UNDECIDED UINT32_MAX // in place of a token
+enum { MD_CUDA_CANDIDATES = 64 };
+
 typedef struct md_cuda_params {
     uint64_t arena, runs, aux, embed, embed_scales, embed_biases;
     uint64_t exchange, stats, partials, records;
     uint64_t logits, report, mailbox, profile;
     uint32_t groups, columns, stage_begin, stage_end;
-    uint32_t tokens, epoch, blocks, next, deadline_us, stop_count;
+    uint32_t tokens, epoch, blocks, next, sampled, deadline_us, stop_count;
     uint32_t stop[MD_CUDA_MAX_STOPS];
-    uint32_t delay_seed, drop_worker, drop_tag, pad;
+    uint8_t stop_columns[MD_CUDA_MAX_STOPS];
+    uint32_t delay_seed, drop_worker, drop_tag;
     md_cuda_col col[MD_CUDA_PARAM_COLUMNS];
+    md_cuda_choice choice[MD_CUDA_PARAM_COLUMNS];
 } md_cuda_params;
 
-_Static_assert(sizeof(md_cuda_col) == 24 && sizeof(md_cuda_kv_layer) == 48 && sizeof(md_cuda_run) == 16,
+_Static_assert(sizeof(md_cuda_col) == 24 && sizeof(md_cuda_kv_layer) == 48 && sizeof(md_cuda_run) == 16 &&
+                   sizeof(md_cuda_choice) == 56,
                "as in kernels/base.cuh");
-_Static_assert(sizeof(md_cuda_params) == 14 * 8 + 14 * 4 + MD_CUDA_MAX_STOPS * 4 + MD_CUDA_PARAM_COLUMNS * 24,
+_Static_assert(sizeof(md_cuda_params) == 14 * 8 + 14 * 4 + MD_CUDA_MAX_STOPS * 5 + MD_CUDA_PARAM_COLUMNS * (24 + 56),
                "as in kernels/base.cuh");
 
 #endif

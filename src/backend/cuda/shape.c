@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "model/rope.h"
+#include "plan/check.h"
 #include "plan/tile_mma.h"
 
 const md_matrix *md_cuda_layer_matrix(const md_cuda_shape *shape, uint32_t layer, uint32_t mat) {
@@ -36,30 +37,21 @@ static md_status format_of(md_cuda_shape *shape, const md_matrix *matrix, uint32
     return MD_OK;
 }
 
-// Warps that share a tile: by the matrix's shape alone, since it orders the sums. Few tiles: all warps of a CTA on one;
-// otherwise half of them, which costs fewer partial sums.
-static uint32_t split_of(uint32_t tiles, uint32_t blocks) {
+// Few tiles: all warps of a CTA on one; otherwise half of them, which costs fewer partial sums.
+uint32_t md_cuda_split(uint32_t tiles, uint32_t blocks) {
     if (blocks >= 32 && tiles <= 144) return MD_CUDA_CONSUMER_WARPS;
     return blocks >= 4 ? MD_CUDA_CONSUMER_WARPS / 2 : blocks >= 2 ? 2 : 1;
 }
 
 static md_status check_model(const md_plan *plan, md_error *err) {
     const md_snapshot *model = plan->snapshot;
-    static const md_stage_kind layer[MD_CUDA_STAGES_A_LAYER] = {
-        MD_STAGE_QKV, MD_STAGE_ATTN_SCORES, MD_STAGE_ATTN, MD_STAGE_ATTN_MERGE,
-        MD_STAGE_OUT, MD_STAGE_GATE_UP,     MD_STAGE_DOWN};
     if (model->head_dim % 16 || model->head_dim > 256)
         return md_fail(err, MD_E_UNSUPPORTED, "CUDA: head_dim %u, expected a multiple of 16 up to 256",
                        model->head_dim);
     if (model->q_heads / model->kv_heads > MD_CUDA_MAX_REP)
         return md_fail(err, MD_E_UNSUPPORTED, "CUDA: %u query heads a key/value head, expected at most %d",
                        model->q_heads / model->kv_heads, MD_CUDA_MAX_REP);
-    bool uniform = plan->stage_count == 2 + MD_CUDA_STAGES_A_LAYER * model->layers &&
-                   plan->stage[0].kind == MD_STAGE_EMBED && plan->stage[plan->stage_count - 1].kind == MD_STAGE_HEAD;
-    for (uint32_t s = 1; uniform && s + 1 < plan->stage_count; s++)
-        uniform = plan->stage[s].kind == layer[(s - 1) % MD_CUDA_STAGES_A_LAYER];
-    return uniform ? MD_OK
-                   : md_fail(err, MD_E_INTERNAL, "CUDA: the plan has stages in an order the kernels don't know");
+    return MD_OK;
 }
 
 static void place_vectors(md_cuda_shape *shape) {
@@ -107,11 +99,11 @@ static void count_tiles(md_cuda_shape *shape) {
     shape->blocks_attn = (uint32_t)md_ceil_div(width, MD_MMA_BLOCK);
     shape->blocks_f = (uint32_t)md_ceil_div(model->ffn, MD_MMA_BLOCK);
     shape->blocks_max = (uint32_t)md_max_u64(shape->blocks_x, md_max_u64(shape->blocks_attn, shape->blocks_f));
-    shape->split_qkv = split_of(shape->tiles_q + shape->tiles_k + shape->tiles_v, shape->blocks_x);
-    shape->split_out = split_of(shape->tiles_x, shape->blocks_attn);
-    shape->split_gate_up = split_of(2 * shape->tiles_f, shape->blocks_x);
-    shape->split_down = split_of(shape->tiles_x, shape->blocks_f);
-    shape->split_head = split_of(shape->tiles_head, shape->blocks_x);
+    shape->split_qkv = md_cuda_split(shape->tiles_q + shape->tiles_k + shape->tiles_v, shape->blocks_x);
+    shape->split_out = md_cuda_split(shape->tiles_x, shape->blocks_attn);
+    shape->split_gate_up = md_cuda_split(2 * shape->tiles_f, shape->blocks_x);
+    shape->split_down = md_cuda_split(shape->tiles_x, shape->blocks_f);
+    shape->split_head = md_cuda_split(shape->tiles_head, shape->blocks_x);
     uint32_t context = (uint32_t)md_min_u64(model->context, MD_CUDA_MAX_CONTEXT);
     shape->attn_blocks = (uint32_t)md_ceil_div(context, MD_CUDA_ATTN_ROWS);
 }
@@ -119,6 +111,8 @@ static void count_tiles(md_cuda_shape *shape) {
 md_status md_cuda_shape_build(const md_plan *plan, md_cuda_shape **out, md_error *err) {
     *out = NULL;
     const md_snapshot *model = plan->snapshot;
+    MD_TRY(md_plan_check(plan, err));
+    MD_TRY(md_cuda_check_handoffs(plan, err));
     MD_TRY(check_model(plan, err));
     md_status status = MD_OK;
     md_cuda_shape *shape = calloc(1, sizeof *shape);
@@ -141,6 +135,7 @@ md_status md_cuda_shape_build(const md_plan *plan, md_cuda_shape **out, md_error
     place_aux(shape);
     float inv_freq[MD_MAX_HEAD_DIM / 2];
     md_rope_frequencies(&model->rope, model->head_dim, inv_freq, &shape->rope_scale);
+    MD_TRY_GOTO(md_cuda_shape_check(shape, plan, err));
     *out = shape;
     return MD_OK;
 fail:

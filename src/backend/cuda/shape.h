@@ -43,6 +43,10 @@ typedef struct md_cuda_shape {
 
 // MD_E_UNSUPPORTED where the kernels don't model this snapshot; the message names the field.
 md_status md_cuda_shape_build(const md_plan *plan, md_cuda_shape **out, md_error *err);
+// MD_E_INTERNAL when the plan's stages would let a vector be overwritten while it may still be read (handoff.c).
+md_status md_cuda_check_handoffs(const md_plan *plan, md_error *err);
+// Run on every shape that is built. MD_E_INTERNAL names the field, what was found and what was expected.
+md_status md_cuda_shape_check(const md_cuda_shape *shape, const md_plan *plan, md_error *err);
 void md_cuda_shape_free(md_cuda_shape *shape);
 
 // Matrix `mat` (0..6) of a layer, and the row map of its tiles.
@@ -51,6 +55,8 @@ md_row_map md_cuda_row_map(const md_cuda_shape *shape, uint32_t mat);
 
 // Bytes of one copy of the weight stream; the ring has two at least.
 uint32_t md_cuda_segment_bytes(uint32_t shared_bytes);
+// Warps that share a tile: by the matrix's shape alone, since it orders the sums.
+uint32_t md_cuda_split(uint32_t tiles, uint32_t blocks);
 
 // The widest step (8, 4, 2 or 1 columns) whose activations fit `shared_bytes` of shared memory beside the ring.
 uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes);

@@ -1,5 +1,6 @@
 // The reference engine: walks the plan operator by operator, column by column, on the calling thread. Slow and plain.
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "base/bf16.h"
 #include "base/fpmode.h"
 #include "model/rope.h"
+#include "plan/check.h"
 
 typedef struct ref_stage {
     md_ref_matrix matrix[3];
@@ -17,7 +19,8 @@ typedef struct ref_stage {
 
 typedef struct ref_engine {
     md_engine base;
-    ref_stage *stage; // [plan->stage_count]
+    pthread_mutex_t lock; // one step at a time: it has one set of vectors
+    ref_stage *stage;     // [plan->stage_count]
     md_ref_matrix embed;
     float *inv_freq, rope_scale;                 // [head_dim / 2]
     float *x, *normed, *q, *k, *v, *attn, *proj; // one column's vectors
@@ -25,9 +28,8 @@ typedef struct ref_engine {
     uint64_t weight_bytes;
 } ref_engine;
 
-static void ref_close(md_engine *engine) {
+static bool ref_close(md_engine *engine) {
     ref_engine *e = (ref_engine *)engine;
-    if (!e) return;
     for (uint32_t s = 0; e->stage && s < e->base.plan->stage_count; s++) {
         for (uint32_t m = 0; m < 3; m++) md_ref_matrix_free(&e->stage[s].matrix[m]);
         free(e->stage[s].norm);
@@ -37,7 +39,9 @@ static void ref_close(md_engine *engine) {
                         e->attn,     e->proj, e->gate,   e->up, e->act, e->row};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) free(vectors[i]);
     free(e->stage);
+    pthread_mutex_destroy(&e->lock);
     free(e);
+    return true;
 }
 
 static void ref_info(const md_engine *engine, md_engine_info *out) {
@@ -106,10 +110,12 @@ static md_status ref_step(md_engine *engine, const md_column *columns, uint32_t 
         const md_ref_kv *kv = (const md_ref_kv *)columns[c].kv;
         MD_TRY(md_column_check_context(&columns[c], kv->context, err));
     }
+    pthread_mutex_lock(&e->lock);
     uint64_t mode = md_fpmode_enter();
     for (uint32_t c = 0; c < count; c++)
         for (uint32_t s = 0; s < engine->plan->stage_count; s++) run_stage(e, s, &columns[c]);
     md_fpmode_leave(mode);
+    pthread_mutex_unlock(&e->lock);
     return MD_OK;
 }
 
@@ -180,8 +186,10 @@ md_status md_reference_open(const md_plan *plan, const md_engine_options *option
     if (!__builtin_cpu_supports("fma"))
         return md_fail(err, MD_E_UNSUPPORTED, "this CPU has no FMA instructions; the reference engine needs them");
 #endif
+    MD_TRY(md_plan_check(plan, err));
     ref_engine *e = calloc(1, sizeof *e);
     if (!e) return md_fail(err, MD_E_MEMORY, "out of memory");
+    pthread_mutex_init(&e->lock, NULL);
     e->base = (md_engine){.ops = &ref_ops, .snapshot = plan->snapshot, .plan = plan};
     md_status status = MD_OK;
     e->stage = calloc(plan->stage_count, sizeof *e->stage);

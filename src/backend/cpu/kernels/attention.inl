@@ -17,8 +17,9 @@ MD_INLINE vf v_exp(vf x) { // md_expf (base/mathx.h), lane by lane
     return v_select_lt(x, low, v_set1(0.0f), v_exp_scale(p, t));
 }
 
+#ifndef VEC_REDUCE
 // The fixed tree that ends every strided sum.
-MD_INLINE float sum_lanes(vf acc) {
+MD_INLINE float v_sum(vf acc) {
     float a[16];
     v_store(a, acc);
     for (int width = 8; width; width /= 2)
@@ -26,46 +27,60 @@ MD_INLINE float sum_lanes(vf acc) {
     return a[0];
 }
 
+MD_INLINE float v_greatest(vf v) {
+    float lane[16], m = -INFINITY;
+    v_store(lane, v);
+    for (int j = 0; j < 16; j++) m = lane[j] > m ? lane[j] : m;
+    return m;
+}
+#endif
+
 MD_INLINE float max_of(const float *s, uint32_t n) {
     vf best = v_set1(-INFINITY);
     uint32_t i = 0;
     for (; i + 16 <= n; i += 16) best = v_max(v_load(s + i), best);
-    float lane[16], m = -INFINITY;
-    v_store(lane, best);
-    for (int j = 0; j < 16; j++) m = lane[j] > m ? lane[j] : m;
+    float m = v_greatest(best);
     for (; i < n; i++) m = s[i] > m ? s[i] : m;
     return m;
 }
 
-MD_INLINE float softmax_body(float *s, uint32_t n, float m, const int keep) {
-    vf acc = v_set1(0.0f), top = v_set1(m);
-    for (uint32_t i = 0; i < n; i += 16) {
-        vf e = v_exp(v_sub(v_load(s + i), top));
-        if (i + 16 > n) { // positions past the end count as zero
-            float lane[16];
-            v_store(lane, e);
-            for (uint32_t j = n - i; j < 16; j++) lane[j] = 0.0f;
-            e = v_load(lane);
+MD_INLINE void softmax_body(float *s, uint32_t heads, uint32_t n, float *m, float *l, const int keep) {
+    for (uint32_t h = 0; h < heads; h++, s += MD_ATTN_BLOCK) {
+        m[h] = max_of(s, n);
+        vf acc = v_set1(0.0f), top = v_set1(m[h]);
+        for (uint32_t i = 0; i < n; i += 16) {
+            vf e = v_exp(v_sub(v_load(s + i), top));
+            if (i + 16 > n) { // positions past the end count as zero
+                float lane[16];
+                v_store(lane, e);
+                for (uint32_t j = n - i; j < 16; j++) lane[j] = 0.0f;
+                e = v_load(lane);
+            }
+            acc = v_add(acc, e);
+            if (keep) v_store(s + i, e);
         }
-        acc = v_add(acc, e);
-        if (keep) v_store(s + i, e);
+        l[h] = v_sum(acc);
     }
-    return sum_lanes(acc);
 }
 
-static float softmax(float *s, uint32_t n, float *m) {
-    *m = max_of(s, n);
-    return softmax_body(s, n, *m, 1);
+static void softmax(float *s, uint32_t heads, uint32_t n, float *m, float *l) { softmax_body(s, heads, n, m, l, 1); }
+
+static void softmax_sum(const float *s, uint32_t heads, uint32_t n, float *m, float *l) {
+    softmax_body((float *)s, heads, n, m, l, 0);
 }
 
-static float softmax_sum(const float *s, uint32_t n, float *m) {
-    *m = max_of(s, n);
-    return softmax_body((float *)s, n, *m, 0);
+static void probabilities(float *s, uint32_t heads, uint32_t n, const float *m, const float *inv) {
+    for (uint32_t h = 0; h < heads; h++, s += MD_ATTN_BLOCK)
+        for (uint32_t i = 0; i < n; i += 16)
+            v_store(s + i, v_round(v_mul(v_exp(v_sub(v_load(s + i), v_set1(m[h]))), v_set1(inv[h]))));
 }
 
-static void probabilities(float *s, uint32_t n, float m, float inv) {
-    for (uint32_t i = 0; i < n; i += 16)
-        v_store(s + i, v_round(v_mul(v_exp(v_sub(v_load(s + i), v_set1(m))), v_set1(inv))));
+static float weigh(const float *m, const float *l, uint32_t n, float *w, float *top) {
+    *top = max_of(m, n);
+    for (uint32_t i = 0; i < n; i += 16) v_store(w + i, v_exp(v_sub(v_load(m + i), v_set1(*top))));
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < n; i++) sum = fmaf(l[i], w[i], sum);
+    return sum;
 }
 
 static void scale(const float *t, uint32_t heads, float factor, float *s) {
@@ -82,24 +97,38 @@ static void scale_rows(const uint16_t *q, uint32_t n, float factor, uint16_t *ou
     for (; i < n; i++) out[i] = md_bf16_from_f32(md_bf16_to_f32(q[i]) * factor);
 }
 
-// 16 values of position j from dim d on.
-MD_INLINE vf value_lanes(const md_values *v, uint32_t j, uint32_t d, const int bits) {
+#ifndef VEC_SCALE_BIAS
+MD_INLINE void v_scale_bias(const uint16_t *sb, vf *scale, vf *bias) {
+    *scale = v_set1(md_bf16_to_f32(sb[0]));
+    *bias = v_set1(md_bf16_to_f32(sb[1]));
+}
+#endif
+
+// V vectors of 16 values of position j from dim d on. Quantized rows come in groups of 32 dims or a multiple, so there
+// V is even and each two vectors share a scale and a bias.
+MD_INLINE void value_lanes(const md_values *v, uint32_t j, uint32_t d, const int V, const int bits, vf *lanes) {
     const uint8_t *row = v->rows + (size_t)j * v->stride;
-    if (bits == 0) return v_widen((const uint16_t *)(const void *)row + d);
-    const uint16_t *sb = v->scales + 2 * ((size_t)j * (v->dim / v->group) + d / v->group);
-    vf codes = bits == 8 ? v_bytes(row + d) : v_nibbles(row + d / 32 * 16, (int)(d / 16 % 2));
-    return v_fma(v_set1(md_bf16_to_f32(sb[0])), codes, v_set1(md_bf16_to_f32(sb[1])));
+    if (bits == 0) {
+        MD_UNROLL for (int k = 0; k < V; k++) lanes[k] = v_widen((const uint16_t *)(const void *)row + d + 16 * k);
+        return;
+    }
+    MD_UNROLL for (int k = 0; k < V; k += 2) {
+        const uint32_t at = d + 16 * (uint32_t)k;
+        vf scale, bias;
+        v_scale_bias(v->scales + 2 * ((size_t)j * (v->dim / v->group) + at / v->group), &scale, &bias);
+        lanes[k] = v_fma(scale, bits == 8 ? v_bytes(row + at) : v_nibbles(row + at / 2, 0), bias);
+        lanes[k + 1] = v_fma(scale, bits == 8 ? v_bytes(row + at + 16) : v_nibbles(row + at / 2, 1), bias);
+    }
 }
 
 // H heads times V vectors of 16 dims from dim d on: H * V chains in registers over all positions.
 MD_INLINE void pv_strip(const md_values *v, const float *p, uint32_t positions, uint32_t d, const int H, const int V,
                         const int bits, float *o) {
     vf acc[MD_ACT_BLOCK * 2];
-    MD_UNROLL for (int h = 0; h < H; h++) MD_UNROLL for (int k = 0; k < V; k++) acc[h * V + k] =
-        v_load(o + (size_t)h * v->dim + d + 16 * (uint32_t)k);
+    MD_UNROLL for (int i = 0; i < H * V; i++) acc[i] = v_set1(0.0f);
     for (uint32_t j = 0; j < positions; j++) {
         vf lanes[4];
-        MD_UNROLL for (int k = 0; k < V; k++) lanes[k] = value_lanes(v, j, d + 16 * (uint32_t)k, bits);
+        value_lanes(v, j, d, V, bits, lanes);
         MD_UNROLL for (int h = 0; h < H; h++) {
             vf weight = v_set1(p[(size_t)h * MD_ATTN_BLOCK + j]);
             MD_UNROLL for (int k = 0; k < V; k++) acc[h * V + k] = v_fma(weight, lanes[k], acc[h * V + k]);
@@ -113,7 +142,11 @@ MD_INLINE void pv_heads(const md_values *v, const float *p, uint32_t positions, 
     uint32_t d = 0;
     const int V = H <= 2 ? 4 : 2;
     for (; d + 16 * (uint32_t)V <= v->dim; d += 16 * (uint32_t)V) pv_strip(v, p, positions, d, H, V, bits, o);
-    for (; d < v->dim; d += 16) pv_strip(v, p, positions, d, H, 1, bits, o);
+    if (bits) {
+        for (; V == 4 && d < v->dim; d += 32) pv_strip(v, p, positions, d, H, 2, bits, o);
+    } else {
+        for (; d < v->dim; d += 16) pv_strip(v, p, positions, d, H, 1, 0, o);
+    }
 }
 
 MD_INLINE void pv_body(const md_values *v, const float *p, uint32_t positions, uint32_t heads, const int bits,
@@ -138,8 +171,27 @@ static void pv_q8(const md_values *v, const float *p, uint32_t positions, uint32
     pv_body(v, p, positions, heads, 8, o);
 }
 
-static void merge(const float *o, float w, uint32_t n, float *acc) {
-    for (uint32_t i = 0; i < n; i += 16) v_store(acc + i, v_fma(v_load(o + i), v_set1(w), v_load(acc + i)));
+// V vectors of the sum over blocks, from element i on. The blocks lie far apart: the one after the next is fetched
+// ahead.
+MD_INLINE void merge_strip(const float *o, size_t stride, const float *w, uint32_t blocks, uint32_t i, const int V,
+                           float *acc) {
+    vf sum[8];
+    MD_UNROLL for (int k = 0; k < V; k++) sum[k] = v_set1(0.0f);
+    for (uint32_t b = 0; b < blocks; b++) {
+        const float *from = o + b * stride + i;
+        vf weight = v_set1(w ? w[b] : 1.0f);
+        MD_UNROLL for (int k = 0; k < V; k++) {
+            VEC_PREFETCH(from + 2 * stride + 16 * k);
+            sum[k] = v_fma(v_load(from + 16 * k), weight, sum[k]);
+        }
+    }
+    MD_UNROLL for (int k = 0; k < V; k++) v_store(acc + i + 16 * k, sum[k]);
+}
+
+static void merge(const float *o, size_t stride, const float *w, uint32_t blocks, uint32_t n, float *acc) {
+    uint32_t i = 0;
+    for (; i + 128 <= n; i += 128) merge_strip(o, stride, w, blocks, i, 8, acc);
+    for (; i < n; i += 16) merge_strip(o, stride, w, blocks, i, 1, acc);
 }
 
 static void finish(const float *acc, float l, uint32_t n, uint16_t *y) {

@@ -7,8 +7,11 @@
 //                            v_swap_halves: lanes 0..7 and 8..15 exchanged
 //                            v_nibbles(16 bytes, high), v_bytes(16 bytes): codes as floats
 //   vcodes, vpair            v_codes(64 bytes); v_pair_q4(codes, i): columns 2i and 2i+1 of eight;
-//                            v_pair_q8(32 bytes), v_pair_bf16(64 bytes): one pair of columns for 16 rows
+//                            v_pairs_q8(64 bytes, columns, &w0, &w1): two pairs of columns for 16 rows;
+//                            v_pair_bf16(64 bytes): one
 //   VEC_NAME VEC_ACT VEC_BLOCK VEC_PREFETCH
+//   VEC_REDUCE               defined where the layer has its own v_sum and v_greatest
+//   VEC_SCALE_BIAS           defined where the layer has its own v_scale_bias
 // Plain loops in this text run on one lane each; -ffp-contract=off keeps the compiler from changing any sum.
 
 #include <math.h>
@@ -38,7 +41,7 @@ static void rmsnorm(const uint16_t *x, const float *weight, uint32_t n, float ep
     }
     vf last = v_widen(tail);
     acc = v_fma(last, last, acc); // zeros past the end change nothing
-    vf r = v_set1(1.0f / sqrtf(sum_lanes(acc) / (float)n + eps));
+    vf r = v_set1(1.0f / sqrtf(v_sum(acc) / (float)n + eps));
     for (uint32_t i = 0; i < whole; i += 16)
         v_narrow(out + i, v_mul(v_load(weight + i), v_round(v_mul(v_widen(x + i), r))));
     if (whole < n) {
@@ -104,6 +107,7 @@ const md_kernels MD_TABLE(VEC_NAME) = {
     .softmax = softmax,
     .softmax_sum = softmax_sum,
     .probabilities = probabilities,
+    .weigh = weigh,
     .scale = scale,
     .round = round_scores,
     .scale_rows = scale_rows,

@@ -5,7 +5,12 @@
 MD_INLINE vf dot_pair(vf acc, vpair w, const void *x, size_t p, size_t c, size_t stride) {
 #ifdef VEC_BF16_DOT
     const uint32_t *pairs = x;
+#ifdef __clang__
     return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32((int)pairs[p * stride + c]));
+#else // in assembly for its broadcasting operand: gcc would load the pair into a register of its own (docs/SPEED.md)
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(pairs[p * stride + c]));
+    return acc;
+#endif
 #else
     const float *xs = x;
     acc = v_fma(w.odd, v_set1(xs[(2 * p + 1) * stride + c]), acc);
@@ -63,7 +68,8 @@ MD_INLINE void dot_chunk(const uint8_t *codes, uint32_t pairs, size_t first, con
         }
     } else if (cell == MD_CELL_Q8) {
         for (uint32_t p = 0; p < pairs; p += 2) {
-            vpair w0 = v_pair_q8(codes + (size_t)p * 32), w1 = v_pair_q8(codes + (size_t)p * 32 + 32);
+            vpair w0, w1;
+            v_pairs_q8(codes + (size_t)p * 32, N, &w0, &w1);
             MD_UNROLL for (int n = 0; n < N; n++) {
                 a0[n] = dot_pair(a0[n], w0, d->x, first + p, c0 + (size_t)n, stride);
                 a1[n] = dot_pair(a1[n], w1, d->x, first + p + 1, c0 + (size_t)n, stride);

@@ -48,7 +48,7 @@ typedef struct md_values {
     const uint16_t *scales; // quantized: [positions][dim / group]{scale, bias} in bf16
 } md_values;
 
-// o[h * dim + d] = fma(p[h * 128 + j], v[j][d], o[h * dim + d]) for j ascending; o is read and written.
+// o[h * dim + d] = fma(p[h * 128 + j], v[j][d], o[h * dim + d]) for j ascending, from +0.
 typedef void (*md_pv_fn)(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o);
 
 typedef struct md_kernels {
@@ -70,20 +70,25 @@ typedef struct md_kernels {
     // Lanes 0..7 and 8..15 are the two halves of RoPE's pairs; cosine and sine: 8 values.
     void (*rope)(const float *t, const float *bias, const float *cosine, const float *sine, uint16_t *y);
 
-    // m = max s, s = exp(s - m), returns the strided sum; s is readable and writable up to a multiple of 16.
-    float (*softmax)(float *s, uint32_t n, float *m);
-    // The same with m only as output and s untouched.
-    float (*softmax_sum)(const float *s, uint32_t n, float *m);
-    // s[i] = bf(exp(s[i] - m) * inv): probabilities of a quantized cache.
-    void (*probabilities)(float *s, uint32_t n, float m, float inv);
+    // Rows of MD_ATTN_BLOCK scores, one a head, n of them in use (readable and writable up to a multiple of 16):
+    // m[h] = max s, s = exp(s - m[h]), l[h] = their strided sum.
+    void (*softmax)(float *s, uint32_t heads, uint32_t n, float *m, float *l);
+    // The same with s untouched.
+    void (*softmax_sum)(const float *s, uint32_t heads, uint32_t n, float *m, float *l);
+    // s = bf(exp(s - m[h]) * inv[h]): probabilities of a quantized cache.
+    void (*probabilities)(float *s, uint32_t heads, uint32_t n, const float *m, const float *inv);
+    // *top = max m, w[i] = exp(m[i] - *top); returns the sum of l[i] * w[i] by fma, ascending from +0. m is readable
+    // and w writable up to a multiple of 16.
+    float (*weigh)(const float *m, const float *l, uint32_t n, float *w, float *top);
     // Products t[h * 16 + lane] to scores s[h * 128 + lane]: times a factor, or rounded to bf16.
     void (*scale)(const float *t, uint32_t heads, float factor, float *s);
     void (*round)(const float *t, uint32_t heads, float *s);
     // q[i] = bf(q[i] * factor), n elements.
     void (*scale_rows)(const uint16_t *q, uint32_t n, float factor, uint16_t *out);
     md_pv_fn pv_bf16, pv_q4, pv_q8;
-    // acc[i] = fma(o[i], w, acc[i]), n a multiple of 16.
-    void (*merge)(const float *o, float w, uint32_t n, float *acc);
+    // acc[i] = sum of o[b * stride + i] * w[b] by fma over the blocks b, ascending from +0; w NULL: 1. n a multiple
+    // of 16.
+    void (*merge)(const float *o, size_t stride, const float *w, uint32_t blocks, uint32_t n, float *acc);
     // y[i] = bf(acc[i] / l); l = 1 leaves the plain rounding.
     void (*finish)(const float *acc, float l, uint32_t n, uint16_t *y);
 } md_kernels;

@@ -20,24 +20,35 @@ struct md_run {
     u64 offset; // bytes from the arena's start; a run ends where the next stage's begins
     u32 first, count; // items
 };
+struct md_choice { // how a column's next token is chosen
+    double per_unit;         // halvings of the weight for each unit a logit lies below the greatest: log2(e) / temperature
+    double top_p;            // 0 or 1: off
+    u64 least_weight;        // of min_p; 0: off
+    u64 seed, draw;          // mixed (src/gen/rng.h); number of the first step's draw
+    u32 top_k, candidates;   // how many of the greatest are looked at: top_k or 64
+    u32 all;                 // the sum of all weights is needed
+    u32 sampled;             // 0: the greatest
+};
 struct md_params {
     u64 arena, runs, aux, embed, embed_scales, embed_biases;
     u64 exchange, stats, partials, records;
     u64 logits;  // bf16 [MAX_COLUMNS][VOCAB]
     u64 report;  // u32[8] {aborted, worker, stage, expected, seen, column, 0, 0}
-    u64 mailbox; // pinned host memory: u32 {count, cancel}, then the tokens
+    u64 mailbox; // pinned host memory: u32 {steps done, cancel}, then each step's tokens
     u64 profile; // u32 [STAGES][groups][MARKS], 0 = none
     u32 groups, columns, stage_begin, stage_end;
-    u32 tokens;      // steps of this launch (only column 0 then)
+    u32 tokens;      // steps of this launch
     u32 epoch;       // tag of the launch's first stage, minus 1
     u32 blocks;      // attention blocks the partials have room for
-    u32 next;        // compute the next token after the head
+    u32 next;        // NEXT_ parts of the choice of the next tokens, after the head
+    u32 sampled;     // a column is
     u32 deadline_us; // bound of every wait
     u32 stop_count;
     u32 stop[MAX_STOPS];
+    u8 stop_columns[MAX_STOPS]; // bit c: a stop of column c
     u32 delay_seed, drop_worker, drop_tag; // fault injection; read only in sources generated with INJECT 1
-    u32 pad;
     md_col col[MAX_COLUMNS];
+    md_choice choice[MAX_COLUMNS];
 };
 
 // ---- bf16 and fp32 ------------------------------------------------------------------------------------------------

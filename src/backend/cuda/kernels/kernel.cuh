@@ -75,15 +75,9 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         for (u32 layer = layer_of(p.stage_begin); layer < LAYERS && S_LAYERS + layer * S_A_LAYER < p.stage_end; layer++)
             if (run_layer<NC>(ctx, stream, layer, &best)) return;
         if (stage_begins(ctx, S_HEAD) && stage_matrix<NC, md_head>(ctx, stream, S_HEAD, 0, &best)) return;
-        if (NC == 1 && p.stage_end == STAGES && p.stage_begin < STAGES) {
-            consumers_sync();
-            record_put(ctx, best, TAG(ctx, S_HEAD));
-        }
-        if (NC == 1 && p.next) {
-            u32 token;
+        if (p.next) {
             bool stop;
-            if (next_token(ctx, TAG(ctx, S_HEAD), &token, &stop) || stop) return;
-            if (ctx.tid == 0) SH_TOKENS[0] = token; // read after the next step's first barrier
+            if (next_tokens<NC>(ctx, best, TAG(ctx, S_HEAD), &stop) || stop) return;
         }
 #if HAS_RING
         stream.position = stream_token_end(stream.position);
@@ -99,6 +93,10 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     u64 begin = p.stage_begin < STAGES ? runs[(u64)p.stage_begin * p.groups].offset : 0;
     md_stream stream;
     stream.have = stream.released = 0, stream.failed = false;
+#if INJECT
+    for (u32 i = threadIdx.x; i < md_map::end / 16; i += THREADS) ((uint4 *)shared)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
+    __syncthreads();
+#endif
 #if HAS_RING
     stream.ring = shared_address(SH_RING);
     if (threadIdx.x == 0) {

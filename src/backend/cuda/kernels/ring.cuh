@@ -46,11 +46,11 @@ static __device__ __noinline__ bool stream_late(u32 segment, u32 deadline_us) {
 // Waits until segments [0, want) have landed, a segment a lane: no more than the ring has are ever asked for at once.
 static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 lane, u32 deadline_us) {
     if (s.have >= want) return;
-    u32 segment = s.have + lane;
     bool late = false;
-    if (segment < want && !mbar_test(&SH_FULL[segment % RING_SEGMENTS], segment / RING_SEGMENTS & 1) && !s.failed)
-        late = stream_late(segment, deadline_us);
+    for (u32 i = s.have + (RELEASE_LANES == 1 ? lane : 0); i < want; i += RELEASE_LANES == 1 ? 32 : 1)
+        if (!mbar_test(&SH_FULL[i % RING_SEGMENTS], i / RING_SEGMENTS & 1) && !s.failed) late |= stream_late(i, deadline_us);
     if (__any_sync(~0u, late)) s.failed = true;
+    __syncwarp(); // what one lane has seen land, all may read
     s.have = want;
 }
 // Lands everything up to and including unit `last`.

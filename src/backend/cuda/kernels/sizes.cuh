@@ -29,6 +29,9 @@ typedef unsigned long long u64;
 #define Q_STRIDE (HEAD_DIM + 4)           // quantized caches: fp32 queries
 #define CODE_STRIDE (HEAD_DIM + 16)       // and bytes of a row of codes
 
+#define CANDIDATES 64 // likeliest tokens that the kernel samples from
+#define KEYS 512      // ranks of a column that fit shared memory while they are sought
+
 static __host__ __device__ constexpr u32 align128(u32 n) { return (n + 127) / 128 * 128; }
 static __host__ __device__ constexpr u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
 static __host__ __device__ constexpr u32 larger(u32 a, u32 b) { return a > b ? a : b; }
@@ -102,12 +105,15 @@ struct md_map { // bytes from the start of shared memory
     static constexpr u32 q = v_scales + align128(ATTN_ROWS * (HEAD_DIM / 32) * 4);
     static constexpr u32 row = q + align128(REP * Q_STRIDE * 4);
     static constexpr u32 codes_end = row + align128(2 * HEAD_DIM * 4);
-    // merge, and the choice of the next token
+    // merge
     static constexpr u32 weights = work;
     static constexpr u32 sums = weights + align128(ATTN_BLOCKS * 4);
     static constexpr u32 reduce = sums + align128(CONSUMERS * 4);
     static constexpr u32 merge_end = reduce + align128(CONSUMER_WARPS * 32);
-    static constexpr u32 work_end = larger(larger(matvec_end, merge_end), larger(attn_end, codes_end));
+    // the choice of the next tokens (next.cuh)
+    static constexpr u32 next_bytes = 1024 + COLUMNS * (CANDIDATES + KEYS) * 8;
+    static constexpr u32 work_end =
+        larger(larger(larger(matvec_end, merge_end), larger(attn_end, codes_end)), work + align128(next_bytes));
 #if HAS_RING
     static constexpr u32 room = (SHARED_BYTES - work_end - RING_OVERFLOW - 256) / (SEGMENT_BYTES + 16);
     static constexpr u32 segments = room >= 32 ? 32 : room >= 16 ? 16 : room >= 8 ? 8 : room >= 4 ? 4 : 2; // masks, not divisions

@@ -96,9 +96,14 @@ MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
     }
     return r;
 }
-MD_INLINE vpair v_pair_q8(const uint8_t *p) {
+MD_INLINE vpair vec_pair_q8(const uint8_t *p) {
     uint8x16x2_t b = vld2q_u8(p);
     return (vpair){vec_bytes16(b.val[0]), vec_bytes16(b.val[1])};
+}
+MD_INLINE void v_pairs_q8(const uint8_t *p, const int columns, vpair *w0, vpair *w1) {
+    (void)columns;
+    *w0 = vec_pair_q8(p);
+    *w1 = vec_pair_q8(p + 32);
 }
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
     vcodes w = v_codes(p);

@@ -117,11 +117,16 @@ MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
     VEC_EACH r.odd.f[i] = (float)(w.u[i] >> (16 + 4 * i4) & 15);
     return r;
 }
-MD_INLINE vpair v_pair_q8(const uint8_t *p) {
+MD_INLINE vpair vec_pair_q8(const uint8_t *p) {
     vpair r;
     VEC_EACH r.even.f[i] = (float)p[2 * i];
     VEC_EACH r.odd.f[i] = (float)p[2 * i + 1];
     return r;
+}
+MD_INLINE void v_pairs_q8(const uint8_t *p, const int columns, vpair *w0, vpair *w1) {
+    (void)columns;
+    *w0 = vec_pair_q8(p);
+    *w1 = vec_pair_q8(p + 32);
 }
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
     vpair r;

@@ -74,16 +74,16 @@ MD_INLINE void v_narrow(uint16_t *p, vf a) {
     _mm256_storeu_si256((__m256i *)p, both);
 }
 MD_INLINE vf v_swap_halves(vf a) { return (vf){a.hi, a.lo}; }
-MD_INLINE vf v_bytes16(__m128i b) {
+MD_INLINE vf vec_bytes16(__m128i b) {
     return (vf){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b)),
                 _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)))};
 }
 MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
     __m128i b = _mm_loadu_si128((const __m128i *)p);
     if (high) b = _mm_srli_epi16(b, 4);
-    return v_bytes16(_mm_and_si128(b, _mm_set1_epi8(15)));
+    return vec_bytes16(_mm_and_si128(b, _mm_set1_epi8(15)));
 }
-MD_INLINE vf v_bytes(const uint8_t *p) { return v_bytes16(_mm_loadu_si128((const __m128i *)p)); }
+MD_INLINE vf v_bytes(const uint8_t *p) { return vec_bytes16(_mm_loadu_si128((const __m128i *)p)); }
 
 MD_INLINE vcodes v_codes(const uint8_t *p) {
     return (vcodes){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)(p + 32))};
@@ -95,10 +95,15 @@ MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
     return (vpair){{vec_field8(w.lo, 4 * i4, 15), vec_field8(w.hi, 4 * i4, 15)},
                    {vec_field8(w.lo, 16 + 4 * i4, 15), vec_field8(w.hi, 16 + 4 * i4, 15)}};
 }
-MD_INLINE vpair v_pair_q8(const uint8_t *p) {
+MD_INLINE vpair vec_pair_q8(const uint8_t *p) {
     __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 16)));
     return (vpair){{vec_field8(lo, 0, 255), vec_field8(hi, 0, 255)}, {vec_field8(lo, 8, 255), vec_field8(hi, 8, 255)}};
+}
+MD_INLINE void v_pairs_q8(const uint8_t *p, const int columns, vpair *w0, vpair *w1) {
+    (void)columns;
+    *w0 = vec_pair_q8(p);
+    *w1 = vec_pair_q8(p + 32);
 }
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
     vcodes w = v_codes(p);

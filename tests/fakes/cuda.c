@@ -1,0 +1,243 @@
+// libcuda.so.1, faked (fake_cuda.h).
+#include "fakes/fake_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/dl.h"
+#include "backend/cuda/params.h"
+
+fake_cuda fake = {.major = 9, .cooperative = 1, .total = (size_t)1 << 30, .undecided_at = -1};
+
+typedef struct block { // before each piece of "device" memory
+    size_t bytes;
+    uint64_t pad;
+} block;
+
+// Once the GPU is gone every call says so.
+static CUresult state(void) { return fake.sync_result; }
+
+// The table's functions, defined with the symbols' names.
+#define FAKE(symbol, arguments)                                                                                        \
+    CUresult symbol arguments;                                                                                         \
+    CUresult symbol arguments
+
+static uint32_t number(const char *name) {
+    const char *text = getenv(name);
+    return text ? (uint32_t)atoi(text) : 0;
+}
+
+FAKE(cuInit, (unsigned flags)) {
+    (void)flags;
+    if (!fake.vocab) fake.vocab = number("FAKE_CUDA_VOCAB");
+    return 0;
+}
+FAKE(cuDriverGetVersion, (int *version)) {
+    *version = 13000;
+    return 0;
+}
+FAKE(cuGetErrorString, (CUresult result, const char **text)) {
+    *text = result == FAKE_OUT_OF_MEMORY ? "out of memory" : result == FAKE_GONE ? "unspecified launch failure" : "?";
+    return 0;
+}
+FAKE(cuDeviceGetCount, (int *count)) {
+    *count = 1;
+    return 0;
+}
+FAKE(cuDeviceGet, (CUdevice * device, int index)) {
+    *device = index;
+    return 0;
+}
+FAKE(cuDeviceGetName, (char *name, int size, CUdevice device)) {
+    (void)device;
+    strncpy(name, "Fake GPU", (size_t)size);
+    return 0;
+}
+FAKE(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device)) {
+    (void)device;
+    switch (attribute) {
+    case CU_ATTR_SHARED_OPTIN: *value = 232448; break;
+    case CU_ATTR_SM_COUNT: *value = 4; break;
+    case CU_ATTR_MAJOR: *value = fake.major; break;
+    case CU_ATTR_MINOR: *value = fake.minor; break;
+    case CU_ATTR_COOPERATIVE: *value = fake.cooperative; break;
+    default: *value = 0;
+    }
+    return 0;
+}
+FAKE(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device)) {
+    (void)device;
+    *bytes = fake.total;
+    return 0;
+}
+FAKE(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device)) {
+    (void)device;
+    *context = (CUcontext)&fake;
+    return 0;
+}
+FAKE(cuDevicePrimaryCtxRelease_v2, (CUdevice device)) {
+    (void)device;
+    return 0;
+}
+FAKE(cuCtxSetCurrent, (CUcontext context)) {
+    (void)context;
+    return 0;
+}
+FAKE(cuModuleLoadData, (CUmodule * module, const void *image)) {
+    (void)image;
+    *module = (CUmodule)&fake;
+    return state();
+}
+FAKE(cuModuleUnload, (CUmodule module)) {
+    (void)module;
+    return state();
+}
+FAKE(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name)) {
+    (void)module;
+    *function = (CUfunction)(strcmp(name, "md_step") == 0 ? &fake.launches : &fake.live);
+    return state();
+}
+FAKE(cuFuncSetAttribute, (CUfunction function, int attribute, int value)) {
+    (void)function, (void)attribute, (void)value;
+    return state();
+}
+FAKE(cuFuncGetAttribute, (int *value, int attribute, CUfunction function)) {
+    (void)attribute, (void)function;
+    *value = 0;
+    return state();
+}
+FAKE(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, CUfunction function, int threads, size_t shared)) {
+    (void)function, (void)threads, (void)shared;
+    *blocks = 1;
+    return state();
+}
+
+// ---- memory ----------------------------------------------------------------------------------------------------
+
+FAKE(cuMemAlloc_v2, (CUdeviceptr * out, size_t bytes)) {
+    if (state()) return state();
+    bool fails = fake.fail_at && --fake.fail_at == 0;
+    block *b = fails || fake.used + bytes > fake.total ? NULL : malloc(sizeof *b + bytes);
+    if (!b) return FAKE_OUT_OF_MEMORY;
+    b->bytes = bytes;
+    fake.used += bytes;
+    fake.live++;
+    *out = (CUdeviceptr)(uintptr_t)(b + 1);
+    return 0;
+}
+FAKE(cuMemFree_v2, (CUdeviceptr memory)) {
+    block *b = (block *)(uintptr_t)memory - 1;
+    fake.used -= b->bytes;
+    fake.live--;
+    free(b);
+    return state();
+}
+FAKE(cuMemGetInfo_v2, (size_t * available, size_t *total)) {
+    *available = fake.total - fake.used, *total = fake.total;
+    return state();
+}
+static CUresult copy(void *to, const void *from, size_t bytes) {
+    if (!state()) memcpy(to, from, bytes);
+    return state();
+}
+FAKE(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes)) {
+    return copy((void *)(uintptr_t)to, from, bytes);
+}
+FAKE(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes)) { return copy(to, (void *)(uintptr_t)from, bytes); }
+FAKE(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, CUstream stream)) {
+    (void)stream;
+    return copy(to, (void *)(uintptr_t)from, bytes);
+}
+FAKE(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) {
+    (void)stream;
+    return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+}
+FAKE(cuMemsetD8Async, (CUdeviceptr to, unsigned char byte, size_t bytes, CUstream stream)) {
+    (void)stream;
+    if (!state()) memset((void *)(uintptr_t)to, byte, bytes);
+    return state();
+}
+FAKE(cuMemHostAlloc, (void **out, size_t bytes, unsigned flags)) {
+    (void)flags;
+    bool fails = fake.fail_at && --fake.fail_at == 0;
+    *out = fails ? NULL : malloc(bytes);
+    fake.live += *out != NULL;
+    return *out ? state() : FAKE_OUT_OF_MEMORY;
+}
+FAKE(cuMemFreeHost, (void *memory)) {
+    free(memory);
+    fake.live--;
+    return state();
+}
+FAKE(cuMemHostGetDevicePointer_v2, (CUdeviceptr * out, void *memory, unsigned flags)) {
+    (void)flags;
+    *out = (CUdeviceptr)(uintptr_t)memory;
+    return state();
+}
+
+// ---- launches --------------------------------------------------------------------------------------------------
+
+// What the kernel hands over: logits whose greatest is the chosen token's, and tokens in the mailbox.
+static void run(const md_cuda_params *p) {
+    uint32_t *report = (uint32_t *)(uintptr_t)p->report, *mailbox = (uint32_t *)(uintptr_t)p->mailbox;
+    uint16_t *logits = (uint16_t *)(uintptr_t)p->logits;
+    if (fake.hang) {
+        const uint32_t words[] = {1, 3, 2, p->epoch + 2, p->epoch};
+        memcpy(report, words, sizeof words);
+        fake.hang = false;
+        return;
+    }
+    bool stop = false;
+    for (uint32_t s = 0; s < p->tokens && !stop; s++) {
+        for (uint32_t c = 0; c < p->columns; c++) {
+            uint32_t position = p->col[c].position + s, token = (position + 1) % fake.vocab;
+            for (uint32_t i = 0; i < fake.vocab && p->col[c].logits; i++)
+                logits[c * fake.vocab + i] = i == token ? 0x3f80 : 0;
+            if (!p->next) continue;
+            if (c == 0 && (int)position == fake.undecided_at) token = MD_CUDA_UNDECIDED;
+            mailbox[2 + s * p->columns + c] = token;
+            stop |= token == MD_CUDA_UNDECIDED;
+            for (uint32_t i = 0; i < p->stop_count; i++) stop |= p->stop[i] == token && (p->stop_columns[i] >> c & 1);
+        }
+        if (!p->next) continue;
+        mailbox[0] = s + 1;
+        fake.steps++;
+        stop |= mailbox[1] != 0;
+    }
+}
+
+static CUresult launched(CUfunction function, void **arguments) {
+    if (fake.launch_result) return fake.launch_result; // what fails later is seen by who waits
+    fake.launches++;
+    if (fake.launches == number("FAKE_CUDA_HANG_AT")) fake.hang = true;
+    if (fake.launches == number("FAKE_CUDA_GONE_AT")) fake.sync_result = FAKE_GONE;
+    if (function == (CUfunction)&fake.launches) run(arguments[0]);
+    return 0;
+}
+#define GRID unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
+#define UNUSED (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream
+FAKE(cuLaunchKernel, (CUfunction function, GRID, CUstream stream, void **arguments, void **extra)) {
+    UNUSED, (void)extra;
+    return launched(function, arguments);
+}
+FAKE(cuLaunchCooperativeKernel, (CUfunction function, GRID, CUstream stream, void **arguments)) {
+    UNUSED;
+    return launched(function, arguments);
+}
+FAKE(cuStreamCreate, (CUstream * stream, unsigned flags)) {
+    (void)flags;
+    *stream = (CUstream)&fake;
+    return state();
+}
+FAKE(cuStreamDestroy_v2, (CUstream stream)) {
+    (void)stream;
+    return state();
+}
+FAKE(cuStreamSynchronize, (CUstream stream)) {
+    (void)stream;
+    return state();
+}
+FAKE(cuStreamQuery, (CUstream stream)) {
+    (void)stream;
+    return state();
+}
