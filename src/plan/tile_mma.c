@@ -50,8 +50,8 @@ static void mma_shape(const md_matrix *matrix, md_tile_shape *out) {
     out->tile_bytes = out->chunks * out->chunk_bytes;
 }
 
-// Where the four codes of columns 4*quad .. 4*quad + 3 of a row lie in a block: bytes of a plane; where two planes share
-// their bytes (4 bits), columns of the block's second half are the high nibbles.
+// Where the four codes of columns 4*quad .. 4*quad + 3 of a row lie in a block: bytes of a plane; where two planes
+// share their bytes (4 bits), columns of the block's second half are the high nibbles.
 static uint32_t quad_offset(uint32_t quad, uint32_t row) {
     uint32_t t = quad % 8 / 2, word = quad % 2 * 2 + row / HALF_ROWS;
     return 16 * (4 * (row % HALF_ROWS) + t) + 4 * word;

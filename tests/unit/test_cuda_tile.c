@@ -1,6 +1,6 @@
 // The GPU tile codec: unpack is pack's exact inverse for every way of storing weights, and a tile read as the lanes of
-// a warp read it (the operand layouts of mma.m16n8k32 and m16n8k16 in the PTX manual, with tile_mma.h's order of columns)
-// gives the matrix.
+// a warp read it (the operand layouts of mma.m16n8k32 and m16n8k16 in the PTX manual, with tile_mma.h's order of
+// columns) gives the matrix.
 #include "md_test.h"
 
 #include <math.h>

@@ -186,7 +186,8 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "POLL_STRIDE", 1, "one lane in so many looks until its entry is there, then all do");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring, "bulk copies into shared memory");
-    define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes), "of one bulk copy; a power of two");
+    define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes),
+                 "of one bulk copy; a power of two");
     define_tuned(out, options, "WINDOW_LAYERS", 1, "segments in flight inside the layers: more delay the handoffs");
     define_tuned(out, options, "WINDOW_HEAD", 6, "and in the head, which has none");
     define_tuned(out, options, "RELEASE_LANES", 1,
