@@ -20,12 +20,15 @@ static bool on_progress(void *user, double fraction) {
 
 // Answers show control tokens only where they mean something to the server itself.
 static void find_marks(md_served *served) {
-    static const char *const marks[MD_MARKS_MAX] = {"<think>", "</think>", "<function",   "</function>",
-                                                    "<param",  "</param>", "<tool_call>", "</tool_call>"};
+    static const struct {
+        const char *text, *known_by; // what the template says where the model writes it
+    } marks[MD_MARKS_MAX] = {{"<think>", "<think>"},         {"</think>", "<think>"},        {"<function", "<function"},
+                             {"</function>", "<function"},   {"<param", "<function"},        {"</param>", "<function"},
+                             {"<tool_call>", "<tool_call>"}, {"</tool_call>", "<tool_call>"}};
     for (int i = 0; i < MD_MARKS_MAX; i++) {
         uint32_t id;
-        if (md_chat_template_mentions(served->format.chat_template, marks[i]) &&
-            md_tokenizer_find(served->tokenizer, marks[i], strlen(marks[i]), &id) &&
+        if (md_chat_template_mentions(served->format.chat_template, marks[i].known_by) &&
+            md_tokenizer_find(served->tokenizer, marks[i].text, strlen(marks[i].text), &id) &&
             md_tokenizer_is_special(served->tokenizer, id) && id < served->info.vocab)
             served->marks[served->mark_count++] = id;
     }

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "chat/param_types.h"
 #include "server/choice.h"
+#include "server/free_text.h"
 #include "server/schema_types.h"
 
 typedef struct emitter {
@@ -179,41 +180,12 @@ static const char *mark_of(md_toolcall_style style) {
     return style == MD_TOOLCALL_XML ? "<function name=\"" : style == MD_TOOLCALL_HERMES ? "<tool_call>" : "";
 }
 
-// Any text up to and with the mark; or any text without it, after which *end is jumped to (a chain of jumps). State k
-// has read k characters of the mark, in which "<" stands at the beginning alone.
-static md_status emit_free_text(emitter *e, const char *mark, uint32_t *end, md_error *err) {
-    md_grammar *g = e->grammar;
-    uint32_t states[32];
-    for (size_t k = 0; mark[k]; k++) {
-        uint32_t split;
-        md_choice choice = MD_CHOICE;
-        md_charset other = {.count = 0};
-        states[k] = g->size;
-        MD_TRY(md_grammar_emit(g, MD_GRAMMAR_SPLIT, g->size + 2, g->size + 1, NULL, err));
-        MD_TRY(md_grammar_emit(g, MD_GRAMMAR_JUMP, *end, 0, end, err)); // the text may end here
-        MD_TRY(md_grammar_emit(g, MD_GRAMMAR_SPLIT, g->size + 1, 0, &split, err));
-        MD_TRY(md_choice_begin(g, &choice, k > 0, err));
-        md_charset_add(&other, (unsigned char)mark[k], (unsigned char)mark[k]);
-        md_charset_negate(&other);
-        MD_TRY(md_charset_emit(g, &other, MD_TEXT_RAW, err)); // none of them is "<"
-        MD_TRY(md_grammar_emit(g, MD_GRAMMAR_JUMP, states[0], 0, NULL, err));
-        if (k > 0) {
-            MD_TRY(md_choice_begin(g, &choice, false, err));
-            MD_TRY(put(e, "<", err));
-            MD_TRY(md_grammar_emit(g, MD_GRAMMAR_JUMP, states[1], 0, NULL, err));
-        }
-        g->code[split].b = g->size;
-        MD_TRY(md_grammar_emit_bytes(g, mark + k, 1, err));
-    }
-    return MD_OK;
-}
-
 static md_status emit_calls(emitter *e, md_error *err) {
     md_grammar *g = e->grammar;
     uint32_t first = g->size, again, end = UINT32_MAX;
     const char *mark = mark_of(e->rules->style);
     md_choice choice = MD_CHOICE;
-    MD_TRY(e->rules->free ? emit_free_text(e, mark, &end, err) : put(e, mark, err));
+    MD_TRY(e->rules->free ? md_free_text_emit(g, mark, &end, err) : put(e, mark, err));
     for (size_t i = 0; i < json_array_size(e->rules->tools); i++) {
         const json_t *function = json_object_get(json_array_get(e->rules->tools, i), "function");
         const char *name = json_string_value(json_object_get(function, "name"));
@@ -227,7 +199,7 @@ static md_status emit_calls(emitter *e, md_error *err) {
     md_choice_end(g, &choice);
     if (e->rules->free) { // after a call text goes on, where another one may come
         if (e->rules->several) MD_TRY(md_grammar_emit(g, MD_GRAMMAR_JUMP, first, 0, NULL, err));
-        for (uint32_t next; end != UINT32_MAX; end = next) next = g->code[end].a, g->code[end].a = g->size;
+        md_free_text_end(g, end);
         return MD_OK;
     }
     if (!e->rules->several) return MD_OK;

@@ -27,7 +27,7 @@ servers, likely = {}, {}
 
 
 def ask(style, script="plain", **more):
-    body = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"script": script}, "tools": TOOLS, "temperature": 1.0,
+    body = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"script": script, "enable_thinking": False}, "tools": TOOLS, "temperature": 1.0,
             "top_p": 1, "max_tokens": 1500, "logit_bias": likely[style], **more}
     return servers[style].ok(CHAT, body)["choices"][0]
 
@@ -82,7 +82,7 @@ def streamed():
         for seed in range(4):
             more = {"seed": seed, "tool_choice": {"type": "function", "function": {"name": "roll"}}}
             whole = ask(style, **more)["message"]["tool_calls"]
-            body = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"script": "plain"}, "tools": TOOLS, "temperature": 1.0,
+            body = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"script": "plain", "enable_thinking": False}, "tools": TOOLS, "temperature": 1.0,
                     "top_p": 1, "max_tokens": 1500, "logit_bias": likely[style], **more}
             events = list(servers[style].stream(CHAT, body))
             check_calls(streamed_calls(events[:-1]), [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in whole])
@@ -200,6 +200,20 @@ def a_call_after_reasoning():
     check_calls(choice["message"]["tool_calls"], [("get_time", {})])
 
 
+def thinking_comes_first():
+    """A constrained answer may begin with reasoning, unless thinking is off; what follows is constrained all the same."""
+    forced = {"tool_choice": {"type": "function", "function": {"name": "get_time"}}, "temperature": 0, "logit_bias": {}}
+    choice = ask("xml", "think", chat_template_kwargs={"script": "think"}, **forced)
+    assert choice["message"]["reasoning_content"] == "First I think.", choice
+    check_calls(choice["message"]["tool_calls"], [("get_time", {})])
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["a", "b"]}}}
+    more = {"tools": None, "response_format": schema, "temperature": 0, "logit_bias": {}}
+    choice = ask("xml", "think", chat_template_kwargs={"script": "think"}, **more)
+    assert choice["message"]["reasoning_content"] == "First I think." and choice["message"]["content"] in ('"a"', '"b"'), choice
+    off = ask("xml", "think", **more)
+    assert "reasoning_content" not in off["message"] and off["message"]["content"] in ('"a"', '"b"'), off
+
+
 def what_is_refused():
     base = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
     s = servers["xml"]
@@ -228,4 +242,5 @@ if __name__ == "__main__":
                 end = servers[style].ok("/tokenize", {"content": "</s>"})["tokens"][0]
                 likely[style] = {str(end): 1, **{str(b): 4 for b in (b"<" if style == "xml" else b'"')}}
             main(required, a_named_function, streamed, only_one, beside_a_response_format, free_text_is_a_string_whatever_it_holds,
-                 strict_functions_are_held_to_their_schema, parameters_that_can_not_be_constrained, marks_that_are_control_tokens, a_call_after_reasoning, what_is_refused)
+                 strict_functions_are_held_to_their_schema, parameters_that_can_not_be_constrained, marks_that_are_control_tokens,
+                 a_call_after_reasoning, thinking_comes_first, what_is_refused)

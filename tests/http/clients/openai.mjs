@@ -63,7 +63,7 @@ const checks = {
   async forced_tools() {
     for (const tool_choice of ["required", { type: "function", function: { name: "get_weather" } }]) {
       const answer = await scripted.chat.completions.create({ model: "xml", messages, tools, tool_choice, temperature: 0, max_tokens: 400,
-        parallel_tool_calls: false, ...kwargs("plain") });
+        parallel_tool_calls: false, enable_thinking: false, ...kwargs("plain") });
       assert.equal(answer.choices[0].message.tool_calls.length, 1);
       assert.equal(answer.choices[0].message.tool_calls[0].function.name, "get_weather");
       JSON.parse(answer.choices[0].message.tool_calls[0].function.arguments);
