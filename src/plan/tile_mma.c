@@ -21,7 +21,7 @@ uint32_t md_mma_planes(md_cell cell) {
 static bool is_quantized(md_cell cell) { return cell == MD_CELL_Q4 || cell == MD_CELL_Q8; }
 
 uint32_t md_mma_code_bytes(const md_tile_shape *shape) {
-    return md_mma_planes(shape->cell) * (is_quantized(shape->cell) ? MD_MMA_PLANE4 : MD_MMA_PLANE16);
+    return md_mma_planes(shape->cell) * (is_quantized(shape->cell) ? MD_MMA_PLANE : MD_MMA_PLANE16);
 }
 
 uint32_t md_mma_scale_sets(const md_tile_shape *shape) {
@@ -39,16 +39,11 @@ static void mma_shape(const md_matrix *matrix, md_tile_shape *out) {
     out->tile_bytes = out->chunks * out->chunk_bytes;
 }
 
-// Where the u32 of columns 4*quad .. 4*quad + 3 of a row lies in a 4-bit plane; the row's upper half decides the
-// nibbles.
+// Where the four codes of columns 4*quad .. 4*quad + 3 of a row lie in a block: bytes of a plane; where two planes
+// share their bytes (4 bits), columns of the block's second half are the high nibbles.
 static uint32_t quad_offset(uint32_t quad, uint32_t row) {
-    uint32_t j = quad / 8 * 2 + quad % 2, t = quad % 8 / 2;
-    return 16 * (4 * (row % HALF_ROWS) + t) + 4 * j;
-}
-
-// The low nibbles of four bytes (columns c .. c+3) to bits 0, 16, 8, 24, and back.
-static uint32_t spread(uint32_t bytes) {
-    return (bytes & 0xfu) | (bytes & 0xf00u) << 8 | (bytes & 0xf0000u) >> 8 | (bytes & 0xf000000u);
+    uint32_t t = quad % 8 / 2, word = quad % 2 * 2 + row / HALF_ROWS;
+    return 16 * (4 * (row % HALF_ROWS) + t) + 4 * word;
 }
 
 static void or_u32(uint8_t *at, uint32_t bits) {
@@ -60,26 +55,24 @@ static void pack_codes(const md_tile_shape *shape, uint32_t bits, uint32_t n, co
                        uint8_t *block) {
     uint8_t codes[MD_MMA_BLOCK] = {0};
     md_codes_unpack(packed, bits, n, codes);
-    uint32_t shift = row < HALF_ROWS ? 0 : 4;
     for (uint32_t quad = 0; quad < QUADS; quad++) {
-        uint32_t four = md_tile_u32(codes + 4 * quad), at = quad_offset(quad, row);
-        if (shape->cell == MD_CELL_Q4) {
-            or_u32(block + at, spread(four) << shift);
-        } else {
-            or_u32(block + at, spread(four >> 4) << shift);
-            or_u32(block + MD_MMA_PLANE4 + at, spread(four) << shift);
-        }
+        uint32_t four = md_tile_u32(codes + 4 * quad), at = quad_offset(quad, row), second = quad / (QUADS / 2);
+        if (shape->cell == MD_CELL_Q4)
+            or_u32(block + at, four << 4 * second);
+        else
+            or_u32(block + MD_MMA_PLANE * second + at, four);
     }
 }
 
 static void unpack_codes(const md_tile_shape *shape, uint32_t bits, uint32_t n, const uint8_t *block, uint32_t row,
                          uint8_t *packed) {
     uint8_t codes[MD_MMA_BLOCK];
-    uint32_t shift = row < HALF_ROWS ? 0 : 4;
     for (uint32_t quad = 0; quad < QUADS; quad++) {
-        uint32_t at = quad_offset(quad, row);
-        uint32_t four = spread(md_tile_u32(block + at) >> shift); // spread is its own inverse
-        if (shape->cell == MD_CELL_Q8) four = four << 4 | spread(md_tile_u32(block + MD_MMA_PLANE4 + at) >> shift);
+        uint32_t at = quad_offset(quad, row), second = quad / (QUADS / 2), four;
+        if (shape->cell == MD_CELL_Q4)
+            four = md_tile_u32(block + at) >> 4 * second & 0x0f0f0f0fu;
+        else
+            four = md_tile_u32(block + MD_MMA_PLANE * second + at);
         memcpy(codes + 4 * quad, &four, 4);
     }
     md_codes_pack(codes, bits, n, packed);
