@@ -3,7 +3,7 @@ BUILD ?= build
 CMAKE_FLAGS ?=
 PREFIX ?= /usr/local
 
-.PHONY: help build demo test bench format lint asan tsan check-models check-long install uninstall deb check-deb portable clean
+.PHONY: help build demo test bench format lint asan tsan check-models check-long install uninstall deb check-deb portable fuzz clean
 .DEFAULT_GOAL := build
 
 help: ## this list
@@ -66,5 +66,9 @@ check-deb: deb ## install, run and remove the package in a fresh Debian (as root
 portable: ## a folder dist/ with the program and the libraries it needs
 	@tools/make-portable
 
+fuzz: ## a folder dist-fuzz/ with all fuzz targets and run-fuzz
+	@tools/install-deps test
+	@tools/make-fuzz
+
 clean: ## remove the build folders
-	rm -rf build build-* dist
+	rm -rf build build-* dist dist-*

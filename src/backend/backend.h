@@ -118,8 +118,8 @@ md_status md_step_check(const md_engine *engine, const md_column *columns, uint3
                         md_error *err);
 md_status md_column_check_context(const md_column *column, uint32_t context, md_error *err);
 
-// Each opens an engine on its backend; `plan` and its snapshot outlive the engine, and also a failure with MD_E_TIMEOUT:
-// a worker may then still be reading weights.
+// Each opens an engine on its backend; `plan` and its snapshot outlive the engine, and also a failure with
+// MD_E_TIMEOUT: a worker may then still be reading weights.
 md_status md_reference_open(const md_plan *plan, const md_engine_options *options, md_engine **out, md_error *err);
 // resident = true: one dispatch a step; false: one dispatch an operator ("ops"), same kernels.
 md_status md_cpu_open(const md_plan *plan, bool resident, const md_engine_options *options, md_engine **out,

@@ -108,10 +108,10 @@ static int run_serve(const void *arguments, int words, char **word) {
 
 const md_command md_cmd_serve = {
     .name = "serve",
-    .summary = "serve the model over HTTP, as OpenAI's API does",
+    .summary = "serve the model over HTTP: OpenAI's API, and a page to chat",
     .usage = "",
     .details = "Routes: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics, /tokenize, /detokenize,\n"
-               "/apply-template, /props. SIGTERM and SIGINT let what runs end first.",
+               "/apply-template, /props; / is a page to chat in a browser. SIGTERM and SIGINT let what runs end first.",
     .groups = serve_groups,
     .group_count = sizeof serve_groups / sizeof *serve_groups,
     .args_size = sizeof(serve_args),

@@ -95,10 +95,10 @@ static double center_of(const drawing *d, size_t at) { return LEFT + d->width * 
 // ---- stages ----------------------------------------------------------------------------------------------------
 
 static void draw_heading(const drawing *d, const char *name) {
-    char a[32], b[32], c[32], size[24];
+    char a[32], b[32], c[32], size[24], fitted[MD_SVG_FIT_MAX];
     const json_t *kv = json_object_get(d->root, "kv");
-    md_svg_text(d->svg, MD_SVG_TITLE, MD_SVG_START, MARGIN, 36, "%s: one token, %zu stages", name,
-                json_array_size(json_object_get(d->root, "plan")));
+    md_svg_text(d->svg, MD_SVG_TITLE, MD_SVG_START, MARGIN, 36, "%s: one token, %zu stages",
+                md_svg_fit(name, 60, fitted), json_array_size(json_object_get(d->root, "plan")));
     md_svg_text(d->svg, MD_SVG_FAINT, MD_SVG_START, MARGIN, 57,
                 "%" PRIu64 " layers, hidden %s, ffn %s, %" PRIu64 " query and %" PRIu64 " key/value heads of %" PRIu64
                 ", vocabulary %s",

@@ -134,7 +134,8 @@ md_status md_svg_close(md_svg *svg, md_error *err) {
                             : MD_OK;
 }
 
-// ---- numbers ---------------------------------------------------------------------------------------------------
+// ---- numbers, names
+// ---------------------------------------------------------------------------------------------------
 
 md_svg_scale md_svg_scale_for(double most, int ticks) {
     static const double round_steps[] = {1, 2, 2.5, 5, 10};
@@ -143,6 +144,19 @@ md_svg_scale md_svg_scale_for(double most, int ticks) {
     for (size_t i = sizeof round_steps / sizeof *round_steps; i-- > 0;)
         if (round_steps[i] * power >= least) step = round_steps[i] * power;
     return (md_svg_scale){step, step * ceil(most / step - 1e-9)};
+}
+
+const char *md_svg_fit(const char *text, size_t most, char *out) {
+    size_t n = strlen(text);
+    if (n > most) {
+        n = most;
+        while (n && ((unsigned char)text[n] & 0xC0) == 0x80) n--; // not inside a character
+        memmove(out, text, n);
+        memcpy(out + n, "...", 4);
+    } else {
+        memmove(out, text, n + 1);
+    }
+    return out;
 }
 
 const char *md_svg_count(uint64_t value, char out[32]) {

@@ -6,7 +6,8 @@
 #ifndef MD_CLI_SVG_H
 #define MD_CLI_SVG_H
 
-#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/status.h"
@@ -50,6 +51,11 @@ typedef struct md_svg_scale {
     double step, end; // both > 0
 } md_svg_scale;
 md_svg_scale md_svg_scale_for(double most, int ticks);
+
+// Text of at most `most` (<= MD_SVG_FIT_MAX - 4) bytes, with "..." where it had more; `out` may be `text`. Returns
+// `out`.
+enum { MD_SVG_FIT_MAX = 80 };
+const char *md_svg_fit(const char *text, size_t most, char *out);
 
 // 1234567 as "1,234,567".
 const char *md_svg_count(uint64_t value, char out[32]);

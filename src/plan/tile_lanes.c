@@ -1,30 +1,18 @@
 // Tile codec "lanes" (see pack.h): lanes are rows, so that a kernel needs no horizontal sums.
-#include <string.h>
-
-#include "base/bf16.h"
 #include "base/checked.h"
 #include "model/quant.h"
-#include "plan/pack.h"
+#include "plan/tile_parts.h"
 
 enum { UNQUANTIZED_CHUNK = 64, MAX_GROUP = 128 };
-
-static md_cell cell_of(const md_matrix *matrix) {
-    if (matrix->bits) return matrix->bits <= 4 ? MD_CELL_Q4 : MD_CELL_Q8;
-    switch (matrix->weight.dtype) {
-    case MD_DTYPE_BF16: return MD_CELL_BF16;
-    case MD_DTYPE_F16: return MD_CELL_F16;
-    default: return MD_CELL_F32;
-    }
-}
 
 static uint32_t unquantized_size(md_cell cell) { return cell == MD_CELL_F32 ? 4 : 2; }
 
 static void lanes_shape(const md_matrix *matrix, md_tile_shape *out) {
-    *out = (md_tile_shape){.cell = cell_of(matrix), .cols = matrix->cols};
+    *out = (md_tile_shape){.cell = md_tile_cell(matrix), .cols = matrix->cols};
     if (matrix->bits) {
         out->wide_scales = matrix->scales.dtype != MD_DTYPE_BF16;
         out->group = matrix->group;
-        uint32_t scale_bytes = 2u * MD_TILE_ROWS * (out->wide_scales ? 4 : 2);
+        uint32_t scale_bytes = 2u * MD_TILE_ROWS * md_tile_scale_size(out);
         out->chunk_bytes = scale_bytes + MD_TILE_ROWS * out->group / (out->cell == MD_CELL_Q4 ? 2 : 1);
     } else {
         out->group = UNQUANTIZED_CHUNK;
@@ -32,12 +20,6 @@ static void lanes_shape(const md_matrix *matrix, md_tile_shape *out) {
     }
     out->chunks = (uint32_t)md_ceil_div(out->cols, out->group);
     out->tile_bytes = out->chunks * out->chunk_bytes;
-}
-
-static uint32_t load_u32(const uint8_t *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
 }
 
 // Nibbles 0..7 to the order 0,2,4,6,1,3,5,7: three exchanges of neighbouring bit fields.
@@ -55,38 +37,18 @@ static uint32_t nibbles_join(uint32_t v) {
     return v ^ t ^ (t << 4);
 }
 
-static float scale_value(const md_tensor *tensor, const uint8_t *row, uint32_t index) {
-    if (tensor->dtype == MD_DTYPE_F32) return md_f32_from_bits(load_u32(row + 4u * index));
-    uint16_t half;
-    memcpy(&half, row + 2u * index, sizeof half);
-    return md_f16_to_f32(half);
-}
-
-// One lane's scales (or biases) into every chunk, at byte `at` of the chunk.
+// One lane's scales (or biases) into every chunk, at byte `at` of the chunk, and back.
 static void pack_scales(const md_tile_shape *shape, const md_tensor *tensor, const uint8_t *row, uint32_t lane,
                         uint8_t *at) {
-    for (uint32_t c = 0; c < shape->chunks; c++, at += shape->chunk_bytes) {
-        if (shape->wide_scales) {
-            float value = scale_value(tensor, row, c);
-            memcpy(at + 4u * lane, &value, 4);
-        } else {
-            memcpy(at + 2u * lane, row + 2u * c, 2);
-        }
-    }
+    at += md_tile_scale_size(shape) * lane;
+    for (uint32_t c = 0; c < shape->chunks; c++, at += shape->chunk_bytes) md_tile_scale_put(shape, tensor, row, c, at);
 }
 
 static void unpack_scales(const md_tile_shape *shape, const md_tensor *tensor, const uint8_t *at, uint32_t lane,
                           uint8_t *row) {
-    for (uint32_t c = 0; c < shape->chunks; c++, at += shape->chunk_bytes) {
-        if (!shape->wide_scales) {
-            memcpy(row + 2u * c, at + 2u * lane, 2);
-        } else if (tensor->dtype == MD_DTYPE_F32) {
-            memcpy(row + 4u * c, at + 4u * lane, 4);
-        } else {
-            uint16_t half = md_f16_from_f32(md_f32_from_bits(load_u32(at + 4u * lane)));
-            memcpy(row + 2u * c, &half, 2);
-        }
-    }
+    at += md_tile_scale_size(shape) * lane;
+    for (uint32_t c = 0; c < shape->chunks; c++, at += shape->chunk_bytes)
+        md_tile_scale_take(shape, tensor, at, c, row);
 }
 
 // One lane's codes of a chunk, as stored by MLX, to the 4-bit cells.
@@ -99,7 +61,7 @@ static void pack_q4(const md_tile_shape *shape, uint32_t bits, const uint8_t *ro
         words = cells;
     }
     for (uint32_t v = 0; v < shape->group / 8; v++) {
-        uint32_t word = nibbles_split(load_u32(words + 4 * v));
+        uint32_t word = nibbles_split(md_tile_u32(words + 4 * v));
         memcpy(codes + 64 * v + 4 * lane, &word, 4);
     }
 }
@@ -108,7 +70,7 @@ static void unpack_q4(const md_tile_shape *shape, uint32_t bits, const uint8_t *
     uint8_t cells[MAX_GROUP / 2], bytes[MAX_GROUP];
     uint8_t *words = bits == 4 ? row : cells;
     for (uint32_t v = 0; v < shape->group / 8; v++) {
-        uint32_t word = nibbles_join(load_u32(codes + 64 * v + 4 * lane));
+        uint32_t word = nibbles_join(md_tile_u32(codes + 64 * v + 4 * lane));
         memcpy(words + 4 * v, &word, 4);
     }
     if (bits != 4) {
@@ -135,7 +97,7 @@ static void unpack_q8(const md_tile_shape *shape, uint32_t bits, const uint8_t *
 
 static void pack_quantized_lane(const md_tile_shape *shape, const md_tile_rows *rows, uint32_t lane, uint8_t *tile) {
     const md_matrix *matrix = rows->matrix;
-    uint32_t scale_bytes = MD_TILE_ROWS * (shape->wide_scales ? 4u : 2u);
+    uint32_t scale_bytes = MD_TILE_ROWS * md_tile_scale_size(shape);
     pack_scales(shape, &matrix->scales, rows->scales[lane], lane, tile);
     pack_scales(shape, &matrix->biases, rows->biases[lane], lane, tile + scale_bytes);
     uint32_t chunk_row_bytes = shape->group * matrix->bits / 8;
@@ -152,7 +114,7 @@ static void pack_quantized_lane(const md_tile_shape *shape, const md_tile_rows *
 static void unpack_quantized_lane(const md_tile_shape *shape, const uint8_t *tile, const md_tile_rows_out *rows,
                                   uint32_t lane) {
     const md_matrix *matrix = rows->matrix;
-    uint32_t scale_bytes = MD_TILE_ROWS * (shape->wide_scales ? 4u : 2u);
+    uint32_t scale_bytes = MD_TILE_ROWS * md_tile_scale_size(shape);
     unpack_scales(shape, &matrix->scales, tile, lane, rows->scales[lane]);
     unpack_scales(shape, &matrix->biases, tile + scale_bytes, lane, rows->biases[lane]);
     uint32_t chunk_row_bytes = shape->group * matrix->bits / 8;

@@ -2,22 +2,12 @@
 #include "plan/tile_mma.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "base/bf16.h"
 #include "base/checked.h"
 #include "model/quant.h"
+#include "plan/tile_parts.h"
 
 enum { HALF_ROWS = MD_TILE_ROWS / 2, QUADS = MD_MMA_BLOCK / 4, MAX_PLANES = 3 };
-
-static md_cell cell_of(const md_matrix *matrix) {
-    if (matrix->bits) return matrix->bits <= 4 ? MD_CELL_Q4 : MD_CELL_Q8;
-    switch (matrix->weight.dtype) {
-    case MD_DTYPE_BF16: return MD_CELL_BF16;
-    case MD_DTYPE_F16: return MD_CELL_F16;
-    default: return MD_CELL_F32;
-    }
-}
 
 uint32_t md_mma_planes(md_cell cell) {
     switch (cell) {
@@ -31,7 +21,7 @@ uint32_t md_mma_planes(md_cell cell) {
 static bool is_quantized(md_cell cell) { return cell == MD_CELL_Q4 || cell == MD_CELL_Q8; }
 
 uint32_t md_mma_code_bytes(const md_tile_shape *shape) {
-    return md_mma_planes(shape->cell) * (is_quantized(shape->cell) ? MD_MMA_PLANE4 : MD_MMA_PLANE16);
+    return md_mma_planes(shape->cell) * (is_quantized(shape->cell) ? MD_MMA_PLANE : MD_MMA_PLANE16);
 }
 
 uint32_t md_mma_scale_sets(const md_tile_shape *shape) {
@@ -39,37 +29,25 @@ uint32_t md_mma_scale_sets(const md_tile_shape *shape) {
     return shape->group == 32 ? 2 : 1;
 }
 
-static uint32_t scale_size(const md_tile_shape *shape) { return shape->wide_scales ? 4 : 2; }
-static uint32_t set_bytes(const md_tile_shape *shape) { return 2 * MD_TILE_ROWS * scale_size(shape); }
+static uint32_t set_bytes(const md_tile_shape *shape) { return 2 * MD_TILE_ROWS * md_tile_scale_size(shape); }
 
 static void mma_shape(const md_matrix *matrix, md_tile_shape *out) {
-    *out = (md_tile_shape){.cell = cell_of(matrix), .cols = matrix->cols, .group = matrix->group};
+    *out = (md_tile_shape){.cell = md_tile_cell(matrix), .cols = matrix->cols, .group = matrix->group};
     out->wide_scales = matrix->bits && matrix->scales.dtype != MD_DTYPE_BF16;
     out->chunks = (uint32_t)md_ceil_div(matrix->cols, MD_MMA_BLOCK);
     out->chunk_bytes = md_mma_code_bytes(out) + md_mma_scale_sets(out) * set_bytes(out);
     out->tile_bytes = out->chunks * out->chunk_bytes;
 }
 
-// Where the u32 of columns 4*quad .. 4*quad + 3 of a row lies in a 4-bit plane; the row's upper half decides the
-// nibbles.
+// Where the four codes of columns 4*quad .. 4*quad + 3 of a row lie in a block: bytes of a plane; where two planes
+// share their bytes (4 bits), columns of the block's second half are the high nibbles.
 static uint32_t quad_offset(uint32_t quad, uint32_t row) {
-    uint32_t j = quad / 8 * 2 + quad % 2, t = quad % 8 / 2;
-    return 16 * (4 * (row % HALF_ROWS) + t) + 4 * j;
-}
-
-// The low nibbles of four bytes (columns c .. c+3) to bits 0, 16, 8, 24, and back.
-static uint32_t spread(uint32_t bytes) {
-    return (bytes & 0xfu) | (bytes & 0xf00u) << 8 | (bytes & 0xf0000u) >> 8 | (bytes & 0xf000000u);
-}
-
-static uint32_t load_u32(const uint8_t *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
+    uint32_t t = quad % 8 / 2, word = quad % 2 * 2 + row / HALF_ROWS;
+    return 16 * (4 * (row % HALF_ROWS) + t) + 4 * word;
 }
 
 static void or_u32(uint8_t *at, uint32_t bits) {
-    uint32_t value = load_u32(at) | bits;
+    uint32_t value = md_tile_u32(at) | bits;
     memcpy(at, &value, sizeof value);
 }
 
@@ -77,26 +55,24 @@ static void pack_codes(const md_tile_shape *shape, uint32_t bits, uint32_t n, co
                        uint8_t *block) {
     uint8_t codes[MD_MMA_BLOCK] = {0};
     md_codes_unpack(packed, bits, n, codes);
-    uint32_t shift = row < HALF_ROWS ? 0 : 4;
     for (uint32_t quad = 0; quad < QUADS; quad++) {
-        uint32_t four = load_u32(codes + 4 * quad), at = quad_offset(quad, row);
-        if (shape->cell == MD_CELL_Q4) {
-            or_u32(block + at, spread(four) << shift);
-        } else {
-            or_u32(block + at, spread(four >> 4) << shift);
-            or_u32(block + MD_MMA_PLANE4 + at, spread(four) << shift);
-        }
+        uint32_t four = md_tile_u32(codes + 4 * quad), at = quad_offset(quad, row), second = quad / (QUADS / 2);
+        if (shape->cell == MD_CELL_Q4)
+            or_u32(block + at, four << 4 * second);
+        else
+            or_u32(block + MD_MMA_PLANE * second + at, four);
     }
 }
 
 static void unpack_codes(const md_tile_shape *shape, uint32_t bits, uint32_t n, const uint8_t *block, uint32_t row,
                          uint8_t *packed) {
     uint8_t codes[MD_MMA_BLOCK];
-    uint32_t shift = row < HALF_ROWS ? 0 : 4;
     for (uint32_t quad = 0; quad < QUADS; quad++) {
-        uint32_t at = quad_offset(quad, row);
-        uint32_t four = spread(load_u32(block + at) >> shift); // spread is its own inverse
-        if (shape->cell == MD_CELL_Q8) four = four << 4 | spread(load_u32(block + MD_MMA_PLANE4 + at) >> shift);
+        uint32_t at = quad_offset(quad, row), second = quad / (QUADS / 2), four;
+        if (shape->cell == MD_CELL_Q4)
+            four = md_tile_u32(block + at) >> 4 * second & 0x0f0f0f0fu;
+        else
+            four = md_tile_u32(block + MD_MMA_PLANE * second + at);
         memcpy(codes + 4 * quad, &four, 4);
     }
     md_codes_pack(codes, bits, n, packed);
@@ -107,36 +83,7 @@ static size_t scale_offset(const md_tile_shape *shape, uint32_t group, uint32_t 
     uint32_t column = group * shape->group;
     uint32_t set = column % MD_MMA_BLOCK / shape->group;
     return (size_t)(column / MD_MMA_BLOCK) * shape->chunk_bytes + md_mma_code_bytes(shape) + set * set_bytes(shape) +
-           (row % HALF_ROWS * 4 + row / HALF_ROWS) * scale_size(shape);
-}
-
-static float wide_value(const md_tensor *tensor, const uint8_t *row, uint32_t index) {
-    if (tensor->dtype == MD_DTYPE_F32) return md_f32_from_bits(load_u32(row + 4u * index));
-    uint16_t half;
-    memcpy(&half, row + 2u * index, sizeof half);
-    return md_f16_to_f32(half);
-}
-
-static void pack_scale(const md_tile_shape *shape, const md_tensor *tensor, const uint8_t *row, uint32_t index,
-                       uint8_t *at) {
-    if (!shape->wide_scales) {
-        memcpy(at, row + 2u * index, 2);
-        return;
-    }
-    float value = wide_value(tensor, row, index);
-    memcpy(at, &value, 4);
-}
-
-static void unpack_scale(const md_tile_shape *shape, const md_tensor *tensor, const uint8_t *at, uint32_t index,
-                         uint8_t *row) {
-    if (!shape->wide_scales) {
-        memcpy(row + 2u * index, at, 2);
-    } else if (tensor->dtype == MD_DTYPE_F32) {
-        memcpy(row + 4u * index, at, 4);
-    } else {
-        uint16_t half = md_f16_from_f32(md_f32_from_bits(load_u32(at)));
-        memcpy(row + 2u * index, &half, 2);
-    }
+           (row % HALF_ROWS * 4 + row / HALF_ROWS) * md_tile_scale_size(shape);
 }
 
 static void pack_scales(const md_tile_shape *shape, const md_tile_rows *rows, uint32_t lane, uint8_t *tile) {
@@ -145,8 +92,8 @@ static void pack_scales(const md_tile_shape *shape, const md_tile_rows *rows, ui
     for (uint32_t index = 0; index < shape->cols / shape->group; index++) {
         uint8_t *at = tile + scale_offset(shape, index, lane);
         for (uint32_t r = 0; r < repeat; r++, at += shape->chunk_bytes) {
-            pack_scale(shape, &matrix->scales, rows->scales[lane], index, at);
-            pack_scale(shape, &matrix->biases, rows->biases[lane], index, at + 2 * scale_size(shape));
+            md_tile_scale_put(shape, &matrix->scales, rows->scales[lane], index, at);
+            md_tile_scale_put(shape, &matrix->biases, rows->biases[lane], index, at + 2 * md_tile_scale_size(shape));
         }
     }
 }
@@ -181,7 +128,7 @@ static void pack_element(const md_tile_shape *shape, const uint8_t *row, uint32_
     }
     uint16_t half;
     memcpy(&half, row + 2u * column, sizeof half);
-    float value = shape->cell == MD_CELL_F32 ? md_f32_from_bits(load_u32(row + 4u * column)) : md_f16_to_f32(half);
+    float value = shape->cell == MD_CELL_F32 ? md_f32_from_bits(md_tile_u32(row + 4u * column)) : md_f16_to_f32(half);
     uint32_t planes = md_mma_planes(shape->cell);
     split_planes(value, planes, part);
     for (uint32_t p = 0; p < planes; p++) memcpy(at + (size_t)p * MD_MMA_PLANE16, &part[p], 2);
@@ -242,8 +189,8 @@ static void mma_unpack(const md_tile_shape *shape, const uint8_t *tile, const md
                          row + (size_t)b * MD_MMA_BLOCK * bits / 8);
         for (uint32_t index = 0; index < shape->cols / shape->group; index++) {
             const uint8_t *at = tile + scale_offset(shape, index, lane);
-            unpack_scale(shape, &matrix->scales, at, index, rows->scales[lane]);
-            unpack_scale(shape, &matrix->biases, at + 2 * scale_size(shape), index, rows->biases[lane]);
+            md_tile_scale_take(shape, &matrix->scales, at, index, rows->scales[lane]);
+            md_tile_scale_take(shape, &matrix->biases, at + 2 * md_tile_scale_size(shape), index, rows->biases[lane]);
         }
     }
 }

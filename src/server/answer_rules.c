@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "server/choice.h"
 #include "server/fields.h"
+#include "server/free_text.h"
 #include "server/schema.h"
 #include "server/tool_grammar.h"
 
@@ -68,10 +69,22 @@ static md_status emit_leading_space(md_grammar *grammar, md_error *err) {
     return MD_OK;
 }
 
+// Reasoning from its opening mark on, or none.
+static md_status emit_reasoning(md_grammar *grammar, md_error *err) {
+    uint32_t split;
+    MD_TRY(md_grammar_emit(grammar, MD_GRAMMAR_SPLIT, grammar->size + 1, 0, &split, err));
+    MD_TRY(md_grammar_emit_bytes(grammar, "<think>", 7, err));
+    MD_TRY(md_free_text_emit(grammar, "</think>", NULL, err));
+    MD_TRY(emit_leading_space(grammar, err));
+    grammar->code[split].b = grammar->size;
+    return MD_OK;
+}
+
 static md_status emit_answer(md_grammar *grammar, const asked_format *format, const md_call_rules *calls,
-                             bool leading_space, md_error *err) {
+                             md_thinking thinking, md_error *err) {
     md_choice choice = MD_CHOICE;
-    if (leading_space) MD_TRY(emit_leading_space(grammar, err));
+    if (thinking == MD_THINKING_OPEN) MD_TRY(emit_leading_space(grammar, err));
+    if (thinking == MD_THINKING_MAY && !(calls && calls->free)) MD_TRY(emit_reasoning(grammar, err));
     if (format) {
         MD_TRY(md_choice_begin(grammar, &choice, calls != NULL, err));
         MD_TRY(md_schema_emit(grammar, format->schema, format->path, err));
@@ -85,27 +98,37 @@ static md_status emit_answer(md_grammar *grammar, const asked_format *format, co
     return md_grammar_emit(grammar, MD_GRAMMAR_MATCH, 0, 0, NULL, err);
 }
 
+static bool any_strict(const json_t *tools) {
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict"))) return true;
+    return false;
+}
+
 md_status md_answer_rules_read(const json_t *body, const md_served *served, const json_t *tools,
-                               const md_tool_choice *choice, bool inside_reasoning, md_job *job, md_error *err) {
+                               const md_tool_choice *choice, md_thinking thinking, md_job *job, md_error *err) {
     asked_format asked;
     MD_TRY(read_format(body, &asked, err));
     bool must = choice->need == MD_CALL_MUST, may = choice->need == MD_CALL_MAY;
-    if (!must && !asked.json) return MD_OK;
+    bool strict = may && !asked.json && any_strict(tools) &&
+                  (served->toolcall_style == MD_TOOLCALL_XML || served->toolcall_style == MD_TOOLCALL_HERMES);
+    if (!must && !asked.json && !strict) return MD_OK;
     md_call_rules calls = {.style = served->toolcall_style,
                            .tools = tools,
                            .only = choice->only,
-                           .several = choice->several && !choice->only};
+                           .several = choice->several && !choice->only,
+                           .free = strict};
     bool can = must || (may && calls.style != MD_TOOLCALL_NONE);
     md_grammar grammar = {0};
     md_error problem;
-    md_status status = emit_answer(&grammar, must ? NULL : &asked, can ? &calls : NULL, inside_reasoning, err);
+    md_status status = emit_answer(&grammar, asked.json && !must ? &asked : NULL, can ? &calls : NULL, thinking, err);
     if (status != MD_OK) {
         md_grammar_free(&grammar);
         return status;
     }
     status = md_constraint_new(&grammar, &served->order, served->info.eos, served->info.eos_count,
-                               inside_reasoning ? "</think>" : NULL, &job->constraint, &problem);
-    if (status != MD_OK) return md_fail(err, status, "%s: %s", must ? "tools" : "response_format", problem.message);
+                               thinking == MD_THINKING_OPEN ? "</think>" : NULL, &job->constraint, &problem);
+    if (status != MD_OK)
+        return md_fail(err, status, "%s: %s", asked.json && !must ? "response_format" : "tools", problem.message);
     job->params.sampling.adjust = md_constraint_adjust;
     job->params.sampling.adjust_user = job->constraint;
     return MD_OK;

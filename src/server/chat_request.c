@@ -99,26 +99,34 @@ static md_status read_tools(const json_t *body, const md_served *served, json_t 
     return MD_OK;
 }
 
-static md_status render(const json_t *body, const md_served *served, json_t **tools, md_tool_choice *choice,
-                        md_chat_prompt *out, md_error *err) {
+// What rendering finds out beside the prompt.
+typedef struct rendered {
+    json_t *tools; // those that may be called; NULL: none; owned
+    md_tool_choice choice;
+    bool thinking_off; // as the client asked the template
+} rendered;
+
+static md_status render(const json_t *body, const md_served *served, rendered *found, md_chat_prompt *out,
+                        md_error *err) {
     json_t *used = NULL, *variables = NULL;
     bool add = true;
     md_status status;
     *out = (md_chat_prompt){0};
-    *tools = NULL;
+    *found = (rendered){0};
     if (!served->format.chat_template)
         return md_fail(err, MD_E_UNSUPPORTED,
                        "messages: this model has no chat template; use /v1/completions, or start "
                        "the server with --chat-template-file");
     const json_t *given = md_field(body, "messages");
     if (!given) return md_fail(err, MD_E_USAGE, "messages: found nothing, expected an array of messages");
-    MD_TRY_GOTO(read_tools(body, served, &used, choice, err));
+    MD_TRY_GOTO(read_tools(body, served, &used, &found->choice, err));
     MD_TRY_GOTO(read_variables(body, &variables, err));
     MD_TRY_GOTO(md_field_bool(body, "add_generation_prompt", &add, err));
     status = md_chat_format_render(&served->format, given, used, variables, add, out, err);
     if (status == MD_E_CONTEXT) // the conversation's fault, and no matter of the model's context
         status = md_fail(err, MD_E_USAGE, "messages: rendering them takes too much work or memory");
-    if (status == MD_OK) *tools = json_incref(used);
+    if (status == MD_OK) found->tools = json_incref(used);
+    found->thinking_off = json_is_false(json_object_get(variables, "enable_thinking"));
 fail:
     json_decref(used);
     json_decref(variables);
@@ -126,10 +134,9 @@ fail:
 }
 
 md_status md_chat_request_render(const json_t *body, const md_served *served, md_chat_prompt *out, md_error *err) {
-    json_t *tools;
-    md_tool_choice choice;
-    MD_TRY(render(body, served, &tools, &choice, out, err));
-    json_decref(tools);
+    rendered found;
+    MD_TRY(render(body, served, &found, out, err));
+    json_decref(found.tools);
     return MD_OK;
 }
 
@@ -151,19 +158,27 @@ static md_status encode_prompt(const md_served *served, const md_chat_prompt *pr
     return job->prompt_size ? MD_OK : md_fail(err, MD_E_USAGE, "messages: the prompt made of them is empty");
 }
 
+static md_thinking thinking_of(const md_served *served, const md_chat_request *request, const rendered *found) {
+    if (request->opened_reasoning) return MD_THINKING_OPEN;
+    return served->thinks && !found->thinking_off ? MD_THINKING_MAY : MD_THINKING_NEVER;
+}
+
 md_status md_chat_request_read(const json_t *body, const md_served *served, md_job *job, md_chat_request *out,
                                md_error *err) {
     *out = (md_chat_request){0};
-    md_tool_choice choice;
+    rendered found;
     md_chat_prompt prompt = {0};
     md_status status;
     MD_TRY_GOTO(md_params_check_model(body, served, err));
     MD_TRY_GOTO(md_params_read(body, served, (md_length_rule){.least = 1}, job, &out->params, err));
     MD_TRY_GOTO(read_logprobs(body, job, out, err));
-    MD_TRY_GOTO(render(body, served, &out->tools, &choice, &prompt, err));
-    out->parallel_calls = choice.several;
+    job->params.keep_special = served->mark_count > 0; // the marks are read from the text
+    MD_TRY_GOTO(render(body, served, &found, &prompt, err));
+    out->tools = found.tools;
+    out->parallel_calls = found.choice.several;
     out->opened_reasoning = md_reasoning_prompt_opens(prompt.text, prompt.size);
-    MD_TRY_GOTO(md_answer_rules_read(body, served, out->tools, &choice, out->opened_reasoning, job, err));
+    MD_TRY_GOTO(
+        md_answer_rules_read(body, served, out->tools, &found.choice, thinking_of(served, out, &found), job, err));
     MD_TRY_GOTO(encode_prompt(served, &prompt, job, err));
     MD_TRY_GOTO(md_params_fit_context(served, &out->params, job, err));
 fail:

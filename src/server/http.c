@@ -101,10 +101,10 @@ static bool take_body(md_request *r, const char *bytes, size_t n) {
 
 static char bad_target; // what a request's context is until its first call, where its line can't be trusted
 
-// The request's target as it was sent: a space in it makes two readings of the line possible.
+// The request's target as it was sent: a space in it makes two readings of the line possible, a NUL of the path.
 static void *on_target(void *user, const char *target, struct MHD_Connection *connection) {
     (void)user, (void)connection;
-    return strchr(target, ' ') ? &bad_target : NULL;
+    return strchr(target, ' ') || strstr(target, "%00") ? &bad_target : NULL;
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url, const char *method,

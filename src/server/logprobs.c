@@ -17,7 +17,8 @@ json_t *md_token_text_json(const md_served *served, uint32_t id) {
 }
 
 bool md_token_is_shown(const md_served *served, const md_job_token *token) {
-    return !token->hidden && !md_tokenizer_is_special(served->tokenizer, token->id);
+    bool control = md_tokenizer_is_special(served->tokenizer, token->id) && !md_served_is_mark(served, token->id);
+    return !token->hidden && !control;
 }
 
 double md_logprob_shown(double logprob) { return isfinite(logprob) ? logprob : -9999.0; }

@@ -291,11 +291,17 @@ static md_status end(void *self, uint32_t index, const md_job_end *job_end, md_b
     return c->params.stream ? write_chunk(c, index, "", 0, finish_reason(c, index), err) : MD_OK;
 }
 
+// Of several prompts, which share the server's time, none has a speed of its own.
+static void add_usage(const completion *c, json_t *body) {
+    json_object_set_new(body, "usage", md_usage_json(c->ends, c->count));
+    if (c->count == 1) json_object_set_new(body, "timings", md_timings_json(c->ends));
+}
+
 static md_status finish(void *self, md_buf *out, md_error *err) {
     completion *c = self;
     if (!c->params.stream || !c->params.include_usage) return MD_OK;
     json_t *chunk = response(c, json_array());
-    if (chunk) json_object_set_new(chunk, "usage", md_usage_json(c->ends, c->count));
+    if (chunk) add_usage(c, chunk);
     return md_event(out, chunk, err);
 }
 
@@ -307,7 +313,7 @@ static json_t *whole(void *self) {
         json_array_append_new(choices, choice_json(c, i, md_buf_str(text), text->size, finish_reason(c, i)));
     }
     json_t *body = response(c, choices);
-    if (body) json_object_set_new(body, "usage", md_usage_json(c->ends, c->count));
+    if (body) add_usage(c, body);
     return body;
 }
 

@@ -1,5 +1,5 @@
-#include "server/page.h"
-
+// GET /: the chat page, one HTML document with its style and script inside, made once from the files of
+// src/server/page/.
 #include <nettle/base64.h>
 #include <nettle/sha2.h>
 #include <pthread.h>
@@ -17,20 +17,20 @@ static const char style_mark[] = "/*style*/", script_mark[] = "/*script*/";
 
 // ---- putting it together ---------------------------------------------------------------------------------------
 
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
+static bool is_kind(const char *name, const char *kind) {
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot + 1, kind) == 0;
 }
 
 // All files of one kind, one after the other.
-static void join(md_buf *out, const char *suffix) {
+static void join(md_buf *out, const char *kind) {
     for (const md_embedded *file = md_page_files; file->name; file++)
-        if (ends_with(file->name, suffix)) md_buf_append(out, file->text, file->bytes);
+        if (is_kind(file->name, kind)) md_buf_append(out, file->text, file->bytes);
 }
 
 static const char *html_frame(void) {
     for (const md_embedded *file = md_page_files; file->name; file++)
-        if (ends_with(file->name, ".html")) return file->text;
+        if (is_kind(file->name, "html")) return file->text;
     return "";
 }
 
@@ -61,17 +61,22 @@ static void write_page(md_buf *out, const md_buf *style, const md_buf *script) {
     md_buf_puts(out, at);
 }
 
-static md_page page;
-static bool page_made;
+// Made by make_page and never freed.
+static struct page {
+    const char *html; // NULL: there was no memory for it
+    size_t bytes;
+    char etag[HASH_SIZE + 2]; // quoted, of the whole document
+    char policy[512];         // Content-Security-Policy: only this style and this script, by their SHA-256
+} page;
 
 static void make_page(void) {
     md_buf style, script, html;
     md_buf_init(&style, PAGE_MAX);
     md_buf_init(&script, PAGE_MAX);
     md_buf_init(&html, PAGE_MAX);
-    join(&style, ".css");
+    join(&style, "css");
     md_buf_puts(&script, "(() => {\n\"use strict\";\n"); // one scope for all files, and none of it is the window's
-    join(&script, ".js");
+    join(&script, "js");
     md_buf_puts(&script, "})();\n");
     write_page(&html, &style, &script);
     char style_hash[HASH_SIZE], script_hash[HASH_SIZE], html_hash[HASH_SIZE];
@@ -80,8 +85,7 @@ static void make_page(void) {
         hash_text(&script, script_hash);
         hash_text(&html, html_hash);
         snprintf(page.etag, sizeof page.etag, "\"%s\"", html_hash);
-        // data: is the icon in the page's own head. Trusted Types: even a mistake in the script can't make HTML of
-        // text.
+        // data: is the icon in the page's own head. With Trusted Types a mistake in the script can't make HTML of text.
         snprintf(
             page.policy, sizeof page.policy,
             "default-src 'none'; script-src 'sha256-%s'; style-src 'sha256-%s'; connect-src 'self'; img-src data:; "
@@ -90,7 +94,6 @@ static void make_page(void) {
             script_hash, style_hash);
         page.html = html.data;
         page.bytes = html.size;
-        page_made = true;
     } else {
         md_buf_free(&html);
     }
@@ -98,24 +101,19 @@ static void make_page(void) {
     md_buf_free(&script);
 }
 
-const md_page *md_page_get(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_page);
-    return page_made ? &page : NULL;
-}
-
 // ---- GET / -----------------------------------------------------------------------------------------------------
 
 void md_handle_page(md_request *request, const md_served *served) {
     (void)served;
-    const md_page *p = md_page_get();
-    if (!p) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_page);
+    if (!page.html) {
         md_reply_error(request, 500, "server_error", NULL, NULL, "page: out of memory");
         return;
     }
     const md_header headers[] = {
-        {"Content-Security-Policy", p->policy},
-        {"ETag", p->etag},
+        {"Content-Security-Policy", page.policy},
+        {"ETag", page.etag},
         {"Cache-Control", "no-cache"}, // kept, but asked for again: a new version is seen at once
         {"X-Content-Type-Options", "nosniff"},
         {"X-Frame-Options", "DENY"},
@@ -125,7 +123,7 @@ void md_handle_page(md_request *request, const md_served *served) {
         {NULL, NULL},
     };
     const char *have = md_request_header(request, "If-None-Match");
-    bool same = have && strstr(have, p->etag);
-    md_reply_fixed(request, same ? 304 : 200, same ? NULL : "text/html; charset=utf-8", same ? "" : p->html,
-                   same ? 0 : p->bytes, headers);
+    bool same = have && strstr(have, page.etag);
+    md_reply_fixed(request, same ? 304 : 200, same ? NULL : "text/html; charset=utf-8", same ? "" : page.html,
+                   same ? 0 : page.bytes, headers);
 }

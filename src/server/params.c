@@ -112,7 +112,17 @@ static md_status read_stream(const json_t *body, md_params *out, md_error *err) 
     return MD_OK;
 }
 
+// What other servers constrain an answer with. To ignore it would give an answer that is not constrained at all.
+static md_status refuse_foreign_constraints(const json_t *body, md_error *err) {
+    static const char *const names[] = {"grammar",        "json_schema",   "guided_json",        "guided_regex",
+                                        "guided_grammar", "guided_choice", "structured_outputs", "regex"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        MD_TRY(md_field_refuse(body, names[i], NULL, "not supported; use response_format", err));
+    return MD_OK;
+}
+
 static md_status refuse_unsupported(const json_t *body, md_error *err) {
+    MD_TRY(refuse_foreign_constraints(body, err));
     json_t *one = json_integer(1), *none = json_string("");
     md_status status = MD_OK;
     const json_t *n = md_field(body, "n");

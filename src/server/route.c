@@ -48,17 +48,25 @@ static bool is_listed(const char *list, const char *origin) {
     return false;
 }
 
-// A host that no one else's name server can point here: an address, this machine, or the name of --host.
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcasecmp(text + n - m, end) == 0;
+}
+
+// A host that no foreign name server can point here: an address, a name of this machine or of the local network, or the
+// name of --host.
 static bool is_safe_host(const char *host, const char *own) {
+    static const char *const local[] = {".local", ".localhost", ".internal", ".home.arpa"};
     char name[256];
     struct in6_addr address;
     size_t n = strcspn(host, host[0] == '[' ? "]" : ":");
     if (host[0] == '[') return host[n] == ']';
-    if (n >= sizeof name) return false;
+    if (n == 0 || n >= sizeof name) return false;
     memcpy(name, host, n);
     name[n] = '\0';
-    return inet_pton(AF_INET, name, &address) == 1 || strcasecmp(name, "localhost") == 0 ||
-           (own && strcasecmp(name, own) == 0);
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        if (ends_with(name, local[i])) return true;
+    return !strchr(name, '.') || inet_pton(AF_INET, name, &address) == 1 || (own && strcasecmp(name, own) == 0);
 }
 
 // Is `origin` this server itself, so that the asking page is the one at "/"? A name that some other site makes point
@@ -139,7 +147,7 @@ void md_route_refuse(md_request *request, unsigned status) {
         md_reply_error(request, 400, bad, NULL, NULL, "found no Host header, or several, expected one");
         return;
     case MD_BAD_LINE:
-        md_reply_error(request, 400, bad, NULL, NULL, "the request's first line has a space too many");
+        md_reply_error(request, 400, bad, NULL, NULL, "the request's first line has a space or a NUL in its path");
         return;
     case 401:
         md_reply_error(request, 401, bad, "invalid_api_key", NULL,

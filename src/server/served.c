@@ -18,6 +18,28 @@ static bool on_progress(void *user, double fraction) {
     return !atomic_load_explicit(l->give_up, memory_order_relaxed);
 }
 
+// Answers show control tokens only where they mean something to the server itself.
+static void find_marks(md_served *served) {
+    static const struct {
+        const char *text, *known_by; // what the template says where the model writes it
+    } marks[MD_MARKS_MAX] = {{"<think>", "<think>"},         {"</think>", "<think>"},        {"<function", "<function"},
+                             {"</function>", "<function"},   {"<param", "<function"},        {"</param>", "<function"},
+                             {"<tool_call>", "<tool_call>"}, {"</tool_call>", "<tool_call>"}};
+    for (int i = 0; i < MD_MARKS_MAX; i++) {
+        uint32_t id;
+        if (md_chat_template_mentions(served->format.chat_template, marks[i].known_by) &&
+            md_tokenizer_find(served->tokenizer, marks[i].text, strlen(marks[i].text), &id) &&
+            md_tokenizer_is_special(served->tokenizer, id) && id < served->info.vocab)
+            served->marks[served->mark_count++] = id;
+    }
+}
+
+bool md_served_is_mark(const md_served *served, uint32_t token) {
+    for (uint32_t i = 0; i < served->mark_count; i++)
+        if (served->marks[i] == token) return true;
+    return false;
+}
+
 static md_status load_format(md_served *served, const char *path, md_error *err) {
     md_error problem = {0};
     md_status status = md_chat_format_open(&served->format, served->tokenizer, path, &problem);
@@ -28,6 +50,7 @@ static md_status load_format(md_served *served, const char *path, md_error *err)
     }
     served->toolcall_style = md_toolcall_style_of(served->format.chat_template);
     served->thinks = md_chat_template_mentions(served->format.chat_template, "<think>");
+    find_marks(served);
     return MD_OK;
 }
 
@@ -136,7 +159,8 @@ md_status md_served_open(const md_server_options *options, _Atomic(double) *frac
     }
     MD_TRY_GOTO(load_format(served, options->chat_template_file, err));
     MD_TRY_GOTO(try_template(served, err));
-    MD_TRY_GOTO(md_token_order_init(&served->order, served->tokenizer, served->info.vocab, err));
+    MD_TRY_GOTO(md_token_order_init(&served->order, served->tokenizer, served->info.vocab, served->marks,
+                                    served->mark_count, err));
     *out = served;
     return MD_OK;
 fail:

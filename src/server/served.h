@@ -11,6 +11,8 @@
 #include "server/server.h"
 #include "server/token_order.h"
 
+enum { MD_MARKS_MAX = 8 };
+
 typedef struct md_served {
     md_model *model; // owned
     md_model_info info;
@@ -23,6 +25,9 @@ typedef struct md_served {
     md_chat_format format; // owned; empty: there is no chat
     md_toolcall_style toolcall_style;
     bool thinks; // its template knows "<think>"
+    // Control tokens that are part of an answer: where the tokenizer declares the marks of calls and reasoning as such.
+    uint32_t marks[MD_MARKS_MAX];
+    uint32_t mark_count;
     md_token_order order;
 } md_served;
 
@@ -30,5 +35,7 @@ typedef struct md_served {
 md_status md_served_open(const md_server_options *options, _Atomic(double) *fraction, atomic_bool *give_up,
                          md_served **out, md_error *err);
 void md_served_close(md_served *served); // NULL is fine
+
+bool md_served_is_mark(const md_served *served, uint32_t token);
 
 #endif

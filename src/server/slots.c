@@ -265,13 +265,14 @@ static bool on_piece(void *user, const md_piece *piece) {
 // What became of a slot after md_batch_generate. A step that fails ends the requests in it, not the server; what the
 // engine left in their sessions is not trusted.
 static void stepped(stepping *s, const md_batch_turn *turn, md_status status, const md_error *err) {
-    if (status != MD_OK) {
-        fail(s->slots, s->slot, status, err, false);
-    } else if (s->status != MD_OK) {
-        fail(s->slots, s->slot, s->status, &s->err, true);
-    } else if (s->finish != MD_FINISH_NONE) {
+    bool sound = status == MD_OK;
+    if (s->status != MD_OK) {
+        fail(s->slots, s->slot, s->status, &s->err, sound);
+    } else if (s->finish != MD_FINISH_NONE) { // its answer was whole before anything failed
         s->slot->end.finish = s->finish;
-        release(s->slots, s->slot, true);
+        release(s->slots, s->slot, sound);
+    } else if (!sound) {
+        fail(s->slots, s->slot, status, err, false);
     } else {
         s->slot->token = turn->token;
         s->slot->state = turn->choose ? MD_SLOT_DECODE : MD_SLOT_FEED;

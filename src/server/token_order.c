@@ -22,7 +22,14 @@ static void count_shared(md_token_order *order) {
     }
 }
 
-md_status md_token_order_init(md_token_order *order, const md_tokenizer *tokenizer, uint32_t ids, md_error *err) {
+static bool is_one_of(const uint32_t *marks, uint32_t count, uint32_t id) {
+    for (uint32_t i = 0; i < count; i++)
+        if (marks[i] == id) return true;
+    return false;
+}
+
+md_status md_token_order_init(md_token_order *order, const md_tokenizer *tokenizer, uint32_t ids, const uint32_t *marks,
+                              uint32_t mark_count, md_error *err) {
     *order = (md_token_order){.ids = ids, .tokenizer = tokenizer};
     size_t known = md_tokenizer_vocab_size(tokenizer), bytes = 0;
     if (known > ids) known = ids;
@@ -31,7 +38,8 @@ md_status md_token_order_init(md_token_order *order, const md_tokenizer *tokeniz
     for (uint32_t id = 0; id < known; id++) {
         size_t size;
         const char *text = md_tokenizer_token_bytes(tokenizer, id, &size);
-        if (!text || !size || md_tokenizer_is_special(tokenizer, id)) continue;
+        if (!text || !size) continue;
+        if (md_tokenizer_is_special(tokenizer, id) && !is_one_of(marks, mark_count, id)) continue;
         order->tokens[order->count++] = (md_ordered_token){.bytes = text, .size = (uint32_t)size, .id = id};
         if (size > order->longest) order->longest = (uint32_t)size;
         bytes += size;

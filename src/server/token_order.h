@@ -22,8 +22,10 @@ typedef struct md_token_order {
     const md_tokenizer *tokenizer; // borrowed
 } md_token_order;
 
-// `ids`: the model's vocabulary; a token beyond it can't be chosen. MD_E_MEMORY.
-md_status md_token_order_init(md_token_order *order, const md_tokenizer *tokenizer, uint32_t ids, md_error *err);
+// `ids`: the model's vocabulary; a token beyond it can't be chosen. Of control tokens only the `marks` stand for text.
+// MD_E_MEMORY.
+md_status md_token_order_init(md_token_order *order, const md_tokenizer *tokenizer, uint32_t ids, const uint32_t *marks,
+                              uint32_t mark_count, md_error *err);
 void md_token_order_free(md_token_order *order);
 
 #endif

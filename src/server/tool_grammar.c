@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "chat/param_types.h"
 #include "server/choice.h"
+#include "server/free_text.h"
 #include "server/schema_types.h"
 
 typedef struct emitter {
@@ -119,7 +120,6 @@ static md_status emit_xml_call(emitter *e, const char *name, const json_t *param
     const char *key;
     json_t *schema, *required = md_schema_required(parameters);
     md_status status;
-    MD_TRY_GOTO(put(e, "<function name=\"", err));
     MD_TRY_GOTO(put(e, name, err));
     MD_TRY_GOTO(put(e, "\">", err));
     json_object_foreach(json_object_get(parameters, "properties"), key, schema) {
@@ -141,7 +141,7 @@ static md_status emit_arguments(emitter *e, const json_t *parameters, md_error *
 
 static md_status emit_json_call(emitter *e, const char *name, const json_t *parameters, md_error *err) {
     bool hermes = e->rules->style == MD_TOOLCALL_HERMES;
-    MD_TRY(put(e, hermes ? "<tool_call>\n{\"name\": \"" : "{\"name\": \"", err));
+    MD_TRY(put(e, hermes ? "\n{\"name\": \"" : "{\"name\": \"", err));
     MD_TRY(put(e, name, err));
     MD_TRY(put(e, hermes ? "\", \"arguments\": " : "\", \"parameters\": ", err));
     MD_TRY(emit_arguments(e, parameters, err));
@@ -175,10 +175,17 @@ static md_status emit_call(emitter *e, size_t index, const json_t *function, md_
     return try_call(e, index, function, true, err);
 }
 
+// What all calls of a style begin with.
+static const char *mark_of(md_toolcall_style style) {
+    return style == MD_TOOLCALL_XML ? "<function name=\"" : style == MD_TOOLCALL_HERMES ? "<tool_call>" : "";
+}
+
 static md_status emit_calls(emitter *e, md_error *err) {
     md_grammar *g = e->grammar;
-    uint32_t first = g->size, again;
+    uint32_t first = g->size, again, end = UINT32_MAX;
+    const char *mark = mark_of(e->rules->style);
     md_choice choice = MD_CHOICE;
+    MD_TRY(e->rules->free ? md_free_text_emit(g, mark, &end, err) : put(e, mark, err));
     for (size_t i = 0; i < json_array_size(e->rules->tools); i++) {
         const json_t *function = json_object_get(json_array_get(e->rules->tools, i), "function");
         const char *name = json_string_value(json_object_get(function, "name"));
@@ -190,6 +197,11 @@ static md_status emit_calls(emitter *e, md_error *err) {
     MD_TRY(md_choice_begin(g, &choice, false, err));
     MD_TRY(md_grammar_emit(g, MD_GRAMMAR_RANGE, 1, 0, NULL, err)); // no other function
     md_choice_end(g, &choice);
+    if (e->rules->free) { // after a call text goes on, where another one may come
+        if (e->rules->several) MD_TRY(md_grammar_emit(g, MD_GRAMMAR_JUMP, first, 0, NULL, err));
+        md_free_text_end(g, end);
+        return MD_OK;
+    }
     if (!e->rules->several) return MD_OK;
     // The next one, after a line break, or the end.
     MD_TRY(md_grammar_emit(g, MD_GRAMMAR_SPLIT, g->size + 1, 0, &again, err));

@@ -25,8 +25,7 @@ static md_status reopen_kv(md_session *session, md_error *err) {
     md_engine *engine = session->model->engine;
     md_kv *kv;
     MD_TRY(engine->ops->kv_open(engine, session->context, &kv, err));
-    md_status status =
-        session->from_start ? engine->ops->kv_quantize(engine, kv, session->format, 0, err) : MD_OK;
+    md_status status = session->from_start ? engine->ops->kv_quantize(engine, kv, session->format, 0, err) : MD_OK;
     if (status != MD_OK) {
         engine->ops->kv_close(engine, kv);
         return status;

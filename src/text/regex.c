@@ -52,6 +52,7 @@ static md_status compile(md_pattern *pattern, const md_buf *regex, const char *w
         pcre2_compile((PCRE2_SPTR)md_buf_str(regex), regex->size,
                       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
     pcre2_compile_context_free(context);
+    if (!pattern->code && code == PCRE2_ERROR_HEAP_FAILED) return md_fail(err, MD_E_MEMORY, "%s: out of memory", what);
     if (!pattern->code) {
         PCRE2_UCHAR text[128];
         pcre2_get_error_message(code, text, sizeof text);
@@ -164,6 +165,7 @@ static md_status regex_next(md_match_iter *iter, bool *found, size_t *start, siz
         int code = pcre2_match(iter->pattern->code, (PCRE2_SPTR)iter->text, iter->n, iter->at, PCRE2_NO_UTF_CHECK,
                                scratch->match_data, scratch->context);
         if (code == PCRE2_ERROR_NOMATCH) return MD_OK;
+        if (code == PCRE2_ERROR_NOMEMORY) return md_fail(err, MD_E_MEMORY, "out of memory for matching a regex");
         if (code < 0) {
             PCRE2_UCHAR text[128];
             pcre2_get_error_message(code, text, sizeof text);

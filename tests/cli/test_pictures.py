@@ -49,7 +49,8 @@ def picture(*args):
         check(f".{name}{{" in style or f".{name}," in style, f"{args}: class {name} has no style")
     for element in root.iter(SVG + "text"):
         x, y = float(element.get("x")), float(element.get("y"))
-        room = len(element.text or "") * 6
+        wide = {"title": 9, "ink": 6.9}.get(element.get("class"), 6.0 if "small" in element.get("class") else 6.4)
+        room = len(element.text or "") * wide
         check(0 < y < height, f"{args}: {element.text!r} at y={y} of {height}")
         if element.get("text-anchor") is None:
             check(0 < x and x + room < width, f"{args}: {element.text!r} reaches {x + room} of {width}")
@@ -142,7 +143,8 @@ def test_shapes():
 def test_names():
     """A folder's name is text in the picture, whatever it holds."""
     with tempfile.TemporaryDirectory() as folder:
-        for raw, shown in [(b"a<b>&\"'c", "a<b>&\"'c"), (b"na\xc3\xafve", "na\u00efve"), (b"bad\xff\x01", "bad??")]:
+        for raw, shown in [(b"a<b>&\"'c", "a<b>&\"'c"), (b"na\xc3\xafve", "na\u00efve"), (b"bad\xff\x01", "bad??"),
+                           (b"\xc3\xa9" * 100, None)]:
             path = os.path.join(folder.encode(), raw)
             shutil.copytree(MODEL.encode(), path)
             done = subprocess.run([PROGRAM, "inspect", "-m", path, "-o", "svg"], capture_output=True, timeout=60, env=ENV)
@@ -150,10 +152,12 @@ def test_names():
                 check(done.returncode == 1 and done.stdout == b"", f"{raw}: {done.returncode} {done.stdout[:80]}")
             else:
                 root = ElementTree.fromstring(done.stdout)
-                check(texts(root)[0].startswith(shown + ": one token"), f"{raw}: {texts(root)[0]}")
+                said = (shown or "\u00e9" * 30 + "...") + ": one token"
+                check(texts(root)[0].startswith(said), f"{raw}: {texts(root)[0]}")
             done = subprocess.run([PROGRAM, "bench", "-m", path, "-n", "2", "-p", "0", "-r", "1", "-o", "svg"],
                                   capture_output=True, timeout=60, env=ENV)
             root = ElementTree.fromstring(done.stdout)
+            shown = shown or "\u00e9" * 18 + "..."
             check(texts(root)[0] == f"{shown}: resident engine", f"bench of {raw}: {texts(root)[0]}")
 
 
@@ -190,6 +194,8 @@ def test_bench():
             height, most = float(bar.get("height")), base - float(limit.get("y1"))  # both to a tenth of a pixel
             check(abs(height - most * row["ceiling_fraction"]) < 0.2 + 0.1 * row["ceiling_fraction"],
                   f"a bar of {height} under {most}: {row}")
+    root = picture("bench", "-m", MODEL, "-r", "1", "-n", "4", "-p", "0")
+    check(len(heights(root, "data")) == 1, "one measurement, one bar")
     root = picture(*words, "--ab", "ops,resident")
     found = json.loads(root.find(SVG + "metadata").text)
     shown = [text for text in texts(root, "small") if re.fullmatch(r"[\d.]+", text)]

@@ -3,6 +3,7 @@
 //
 //     digest                       all of it
 //     digest --quick               each engine and level with a few numbers of threads and columns
+//     digest --best                the best level alone, and mostly its early digests: for an emulator
 //     digest --print               the digests of the reference engine, as digests.h has them
 //     digest --describe > FILE     the model in a form that needs no JSON (description.h)
 //     digest --model FILE [...]    the same model from such a file
@@ -18,7 +19,8 @@
 #include "digest/digests.h"
 
 enum { THREADS = 16, COLUMNS = MD_MAX_STEP_COLUMNS };
-static const char MODEL[] = "models/fairytales", WEIGHTS[] = "models/fairytales/model.safetensors";
+#define MODEL "models/fairytales"
+#define WEIGHTS MODEL "/model.safetensors"
 
 typedef enum engine_kind { REFERENCE, OPS, RESIDENT } engine_kind;
 static const char *const kind_names[] = {"reference", "ops", "resident"};
@@ -26,7 +28,8 @@ static const char *const kind_names[] = {"reference", "ops", "resident"};
 typedef struct runner {
     const md_snapshot *snapshot;
     md_plan *plan;
-    float *logits; // [COLUMNS][vocab]
+    float *logits;      // [COLUMNS][vocab]
+    uint32_t positions; // of a run: DIGEST_POSITIONS or DIGEST_EARLY
     unsigned runs, wrong;
 } runner;
 
@@ -78,7 +81,7 @@ static uint64_t digest_of(runner *r, md_engine *engine, const digest_case *kind,
     for (uint32_t l = 0; l < r->snapshot->layers; l++)
         format[l] = kind->bits == 1 ? r->snapshot->kv[l] : (md_kv_format){kind->bits, kind->group};
     if (kind->bits && engine->ops->kv_quantize(engine, kv, format, DIGEST_PROMPT, &err) != MD_OK) stop(&err);
-    hash = feed(r, engine, kv, DIGEST_PROMPT, DIGEST_POSITIONS, columns, hash);
+    hash = feed(r, engine, kv, DIGEST_PROMPT, r->positions, columns, hash);
     engine->ops->kv_close(engine, kv);
     return hash;
 }
@@ -104,39 +107,55 @@ static void check(runner *r, engine_kind kind, uint32_t threads, unsigned cases,
         for (uint32_t c = 1; c <= COLUMNS; c++) {
             if (!(cases >> i & 1) || !(columns >> c & 1)) continue;
             uint64_t found = digest_of(r, engine, &digest_cases[i], c);
+            uint64_t expected = r->positions == DIGEST_EARLY ? digest_cases[i].early : digest_cases[i].digest;
             r->runs++;
-            if (found == digest_cases[i].digest) continue;
+            if (found == expected) continue;
             r->wrong++;
             fprintf(stderr, "WRONG: %s on %s, %u columns, cache %s: %016" PRIx64 ", expected %016" PRIx64 "\n",
-                    kind_names[kind], info.device, c, digest_cases[i].name, found, digest_cases[i].digest);
+                    kind_names[kind], info.device, c, digest_cases[i].name, found, expected);
         }
     engine->ops->close(engine);
 }
 
 static void print_digests(runner *r) {
     md_engine *engine = open_engine(r, REFERENCE, 1);
-    for (size_t i = 0; i < DIGEST_CASES; i++)
-        printf("%-24s 0x%016" PRIx64 "\n", digest_cases[i].name, digest_of(r, engine, &digest_cases[i], 1));
+    for (size_t i = 0; i < DIGEST_CASES; i++) {
+        r->positions = DIGEST_EARLY;
+        uint64_t early = digest_of(r, engine, &digest_cases[i], COLUMNS);
+        r->positions = DIGEST_POSITIONS;
+        uint64_t digest = digest_of(r, engine, &digest_cases[i], COLUMNS);
+        printf("%-24s 0x%016" PRIx64 ", 0x%016" PRIx64 "\n", digest_cases[i].name, early, digest);
+    }
     engine->ops->close(engine);
 }
 
-// One thread and 8 columns on every level; then every number of columns and of threads on the best one. The plain C of
-// the reference and of the scalar level takes most of the time: --quick leaves kinds of cache out there.
-static void check_all(runner *r, bool quick) {
+typedef enum extent_kind { ALL, QUICK, BEST } extent_kind;
+
+// Every level of instructions; then every number of columns and of threads on the best one. The plain C of the
+// reference and of the scalar level takes most of the time: QUICK stops early there, BEST everywhere but once.
+static void check_all(runner *r, extent_kind extent) {
     const md_kernels *level[MD_CPU_MAX_LEVELS];
     uint32_t levels = md_cpu_levels(level);
-    const unsigned all = (1u << DIGEST_CASES) - 1, some = quick ? 3 : all, every = (2u << COLUMNS) - 2;
+    const unsigned bf16 = 1, snapshot = 2, all = (1u << DIGEST_CASES) - 1, every = (2u << COLUMNS) - 2;
+    const unsigned some = extent == ALL ? all : bf16 | snapshot;
+    const uint32_t slow = extent == ALL ? DIGEST_POSITIONS : DIGEST_EARLY;
+    r->positions = slow;
     check(r, REFERENCE, 1, some, 1u << COLUMNS);
-    for (uint32_t i = 0; i < levels; i++) {
+    for (uint32_t i = 0; i < levels && extent != BEST; i++) {
         setenv("MEGADECODE_CPU", level[i]->name, 1);
+        r->positions = i == 0 ? slow : DIGEST_POSITIONS;
         check(r, RESIDENT, 1, i == 0 ? some : all, 1u << COLUMNS);
-        check(r, OPS, 2, i == 0 ? 1 : all, 1u << 3);
+        check(r, OPS, 2, i == 0 ? bf16 : all, 1u << 3);
     }
     unsetenv("MEGADECODE_CPU");
-    check(r, RESIDENT, 2, all, quick ? 1u << 1 | 1u << 7 : every);
-    for (uint32_t threads = 1; threads <= THREADS; threads += quick ? 7 : 1) {
+    r->positions = extent == BEST ? slow : DIGEST_POSITIONS;
+    check(r, RESIDENT, 3, bf16 | snapshot, extent == ALL ? every : 1u << 1 | 1u << 5);
+    check(r, OPS, 2, extent == BEST ? snapshot : all, 1u << 7);
+    r->positions = DIGEST_POSITIONS;
+    if (extent == BEST) check(r, RESIDENT, 1, snapshot, 1u << COLUMNS);
+    for (uint32_t threads = 1; threads <= THREADS && extent == ALL; threads++) {
         check(r, RESIDENT, threads, all, 1u << (threads * 3 % COLUMNS + 1));
-        check(r, OPS, threads, quick ? 1 : all, 1u << (threads * 5 % COLUMNS + 1));
+        check(r, OPS, threads, snapshot, 1u << (threads * 5 % COLUMNS + 1));
     }
 }
 
@@ -161,6 +180,7 @@ static md_snapshot *open_snapshot(void) {
     fputs("digest: this build needs --model FILE\n", stderr);
     exit(1);
 }
+static void close_snapshot(md_snapshot *snapshot) { (void)snapshot; }
 #else
 static md_snapshot *open_snapshot(void) {
     md_snapshot *snapshot;
@@ -168,31 +188,41 @@ static md_snapshot *open_snapshot(void) {
     if (md_snapshot_open(MODEL, &snapshot, &err) != MD_OK) stop(&err);
     return snapshot;
 }
+static void close_snapshot(md_snapshot *snapshot) { md_snapshot_close(snapshot); }
 #endif
+
+static int write_description(md_snapshot *snapshot) {
+    description d = {.out = stdout};
+    return describe(&d, snapshot) ? 0 : 1;
+}
+
+static int run(md_snapshot *snapshot, extent_kind extent, bool print) {
+    runner r = {.snapshot = snapshot, .logits = calloc((size_t)COLUMNS * snapshot->vocab, sizeof(float))};
+    md_error err = {0};
+    if (!r.logits || md_plan_build(snapshot, &r.plan, &err) != MD_OK) stop(&err);
+    if (print)
+        print_digests(&r);
+    else
+        check_all(&r, extent);
+    md_plan_free(r.plan);
+    free(r.logits);
+    if (!print) printf("%u runs, %u wrong\n", r.runs, r.wrong);
+    return r.wrong ? 1 : 0;
+}
 
 int main(int argc, char **argv) {
     const char *model = NULL;
-    bool quick = false, print = false, write = false;
+    extent_kind extent = ALL;
+    bool print = false, write = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--model") == 0 && i + 1 < argc) model = argv[++i];
-        quick |= strcmp(argv[i], "--quick") == 0;
+        if (strcmp(argv[i], "--quick") == 0) extent = QUICK;
+        if (strcmp(argv[i], "--best") == 0) extent = BEST;
         print |= strcmp(argv[i], "--print") == 0;
         write |= strcmp(argv[i], "--describe") == 0;
     }
     md_snapshot *snapshot = model ? read_description(model) : open_snapshot();
-    if (write) {
-        description d = {.out = stdout};
-        return describe(&d, snapshot) ? 0 : 1;
-    }
-    runner r = {.snapshot = snapshot, .logits = calloc((size_t)COLUMNS * snapshot->vocab, sizeof(float))};
-    md_error err;
-    if (!r.logits || md_plan_build(snapshot, &r.plan, &err) != MD_OK) return 1;
-    if (print)
-        print_digests(&r);
-    else
-        check_all(&r, quick);
-    md_plan_free(r.plan);
-    free(r.logits);
-    if (!print) printf("%u runs, %u wrong\n", r.runs, r.wrong);
-    return r.wrong ? 1 : 0; // the snapshot lives as long as the process
+    int status = write ? write_description(snapshot) : run(snapshot, extent, print);
+    if (!model) close_snapshot(snapshot); // a described one lives as long as the process
+    return status;
 }

@@ -50,12 +50,21 @@ static md_model *open_model(const char *path, const char *engine, uint32_t group
     return model;
 }
 
+static bool has_kv_config(md_model *model) {
+    md_model_info info;
+    md_model_get_info(model, &info);
+    return info.kv_bytes_snapshot != 0;
+}
+
 static void begin(run *r, md_model *model, uint32_t which, uint32_t seed, uint32_t tokens) {
     const uint32_t prompt[] = {5 + which, 17 + seed, 29};
     memset(r, 0, sizeof *r);
     r->params = (md_generation_params){.sampling = used[which], .max_tokens = tokens, .ignore_eos = true};
     r->params.sampling.seed = seed * 1000003ull + which;
-    ok(md_session_open(model, &(md_session_options){.context = tokens + 4}, &r->session, &err));
+    md_session_options options = {.context = tokens + 4};
+    if (which % 3 == 2) options.kv = "snapshot", options.kv_from_start = true; // some have a quantized cache
+    if (options.kv && !has_kv_config(model)) options.kv = "8";
+    ok(md_session_open(model, &options, &r->session, &err));
     ok(md_session_sync(r->session, prompt, 3, NULL, &err));
     ok(md_generation_open(r->session, &r->params, &r->generation, &err));
 }
@@ -136,11 +145,11 @@ static void alone(md_model *resident, const run *right, run *found, uint32_t n, 
 }
 
 // `n` at once, of different lengths.
-static void together(md_model *resident, run *right, run *found, uint32_t n, uint32_t seed, uint32_t tokens) {
+static void together(md_model *model, run *right, run *found, uint32_t n, uint32_t seed, uint32_t tokens) {
     char text[300];
-    for (uint32_t i = 0; i < n; i++) begin(&found[i], resident, i, seed, tokens - i);
+    for (uint32_t i = 0; i < n; i++) begin(&found[i], model, i, seed, tokens - i);
     double start = now();
-    by_kernel(resident, found, n);
+    by_kernel(model, found, n);
     double took = now() - start;
     bool all = true;
     uint32_t total = 0, host = 0;
@@ -151,8 +160,11 @@ static void together(md_model *resident, run *right, run *found, uint32_t n, uin
         total += found[i].count, host += found[i].by_host;
         end(&found[i]);
     }
-    snprintf(text, sizeof text, "sampling: %u sequences together as alone: %u tokens, %u left to the host, %.0f tok/s",
-             n, total, host, total / took);
+    md_model_info info;
+    md_model_get_info(model, &info);
+    snprintf(text, sizeof text,
+             "sampling: %u sequences together as alone, %s: %u tokens, %u left to the host, %.0f tok/s", n, info.engine,
+             total, host, total / took);
     gate(all, text);
 }
 
@@ -181,6 +193,7 @@ void gate_sampling(const char *path, uint32_t tokens, uint32_t groups) {
         alone(resident, right, found, n, seed, tokens);
         if (info.max_columns >= 3) together(resident, right, found, 3, seed, tokens);
         if (info.max_columns >= n && n > 3) together(resident, right, found, n, seed, tokens);
+        if (info.max_columns >= 3 && !quick) together(ops, right, found, 3, seed, tokens);
         for (uint32_t i = 0; i < n; i++) end(&right[i]);
     }
     if (!quick) bench_together(resident, found, info.max_columns < RULES ? info.max_columns : RULES);

@@ -38,13 +38,14 @@ def matrix(name, rows, columns, ones):
     }
 
 
-def write(folder, scripts, template, starts={}):
+def write(folder, scripts, template, starts={}, control=()):
     """scripts: {name: [bytes, ...]}: the pieces of an answer, each one token. starts: {name: text} where it is another
-    token than "<|NAME|>" that picks the script."""
+    token than "<|NAME|>" that picks the script. control: pieces that are control tokens, as some tokenizers declare marks."""
     alphabet = byte_alphabet()
     vocab = {alphabet[b]: b for b in range(256)}
     start = {name: starts.get(name, "<|%s|>" % name) for name in scripts}
     added = ["<s>", "</s>", "<|user|>", "<|assistant|>"] + list(start.values())
+    added += [piece.decode() for piece in control if piece.decode() not in added]
     ids = {text: 256 + i for i, text in enumerate(added)}
     size = 256 + len(added)
     bos, eos = ids["<s>"], ids["</s>"]
@@ -53,7 +54,7 @@ def write(folder, scripts, template, starts={}):
         last = ids[start[name]]
         for piece in pieces:
             text = "".join(alphabet[b] for b in piece)
-            token = vocab.get(text)
+            token = ids[piece.decode()] if piece in control else vocab.get(text)
             if token is None:
                 token = vocab[text] = size
                 size += 1

@@ -1,5 +1,6 @@
 """The server on a GPU, whose engine computes many tokens of several requests in one call: on a driver without a GPU
 (tests/fakes), whose greatest logit after position i is token i + 1."""
+import json
 import os
 import tempfile
 
@@ -55,6 +56,20 @@ def stops_and_cancels():
         assert server.complete(max_tokens=60, temperature=0)["choices"][0]["text"] == whole
 
 
+def what_the_host_chooses():
+    """Scores of a prompt, and constrained answers: the host looks at every position's logits."""
+    with gpu() as server:
+        ids = [9, 1, 2, 9, 4]
+        log = server.complete([ids, ids[:3]], max_tokens=0, echo=True, logprobs=1)["choices"][0]["logprobs"]
+        names = [server.complete([i], max_tokens=0, echo=True, logprobs=0)["choices"][0]["logprobs"]["tokens"][0] for i in range(1, 5)]
+        assert [max(top, key=top.get) for top in log["top_logprobs"][1:]] == names, log
+        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 60, "response_format": {"type": "json_schema", "json_schema": {
+            "name": "x", "schema": {"type": "array", "items": {"enum": ["yes", "no"]}, "minItems": 3, "maxItems": 3}}}}
+        for answer in together([lambda: server.ok("/v1/chat/completions", body)] * 6):
+            value = json.loads(answer["choices"][0]["message"]["content"])
+            assert len(value) == 3 and set(value) <= {"yes", "no"}, value
+
+
 def a_wait_that_ran_out_ends_its_requests_only():
     with gpu(hang_at=9) as server:
         results = [server.post(COMPLETE, {"prompt": "Once", "max_tokens": 40, "temperature": 0}) for _ in range(6)]
@@ -75,5 +90,5 @@ if __name__ == "__main__":
     if not os.path.isdir(FAKES):
         print("skipped: %s is missing" % FAKES)
         raise SystemExit(0)
-    main(answers_are_the_engines_tokens, stops_and_cancels, a_wait_that_ran_out_ends_its_requests_only,
+    main(answers_are_the_engines_tokens, stops_and_cancels, what_the_host_chooses, a_wait_that_ran_out_ends_its_requests_only,
          a_lost_gpu_is_told_in_every_answer)

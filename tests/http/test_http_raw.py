@@ -71,7 +71,7 @@ def refusals_are_error_objects():
                            (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414), (b"GET /he alth HTTP/1.1\r\nHost: x\r\n\r\n", 400),
                            (post(b"Transfer-Encoding: gzip\r\n"), 400), (post(b"Transfer-Encoding: chunked, gzip\r\n"), 400),
                            (post(b"Content-Length: 5\r\nContent-Length: 6\r\n", b"abcdef"), 400), (b"BREW /health HTTP/1.1\r\nHost: x\r\n\r\n", 405),
-                           (b"GET / / HTTP/1.1\r\nHost: x\r\n\r\n", 400), (post(b"Content-Length: 99000000000\r\n"), 413),
+                           (b"GET / / HTTP/1.1\r\nHost: x\r\n\r\n", 400), (b"GET /health%00 HTTP/1.1\r\nHost: x\r\n\r\n", 400), (post(b"Content-Length: 99000000000\r\n"), 413),
                            (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 404)]:
         reply = server.raw(data, timeout=1)
         assert status(reply) == expected, (data[:80], reply[:200])

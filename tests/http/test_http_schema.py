@@ -208,6 +208,16 @@ def schemas_that_are_refused():  # row S5: never an answer that is not constrain
         server.refused(CHAT, {**ask(None), "response_format": form})
 
 
+def constraints_of_other_servers():
+    """Public fault: a constraint that a server did not know was ignored, and the answer was not constrained."""
+    for name, value in [("grammar", "root ::= [0-9]"), ("json_schema", {"type": "integer"}), ("guided_json", {"type": "integer"}),
+                        ("guided_regex", "[0-9]"), ("guided_choice", ["a", "b"]), ("guided_grammar", "x"), ("structured_outputs", {"json": {}})]:
+        for path, body in [(CHAT, {"messages": [{"role": "user", "content": "x"}]}), ("/v1/completions", {"prompt": "x"})]:
+            server.refused(path, {**body, "max_tokens": 1, name: value}, param=name, code="unsupported")
+            assert server.ok(path, {**body, "max_tokens": 1, name: None})
+
+
 if __name__ == "__main__":
     with Server() as server:
-        main(answers_satisfy_their_schemas, formats, any_object, streamed_and_together, schemas_that_are_refused)
+        main(answers_satisfy_their_schemas, formats, any_object, streamed_and_together, schemas_that_are_refused,
+             constraints_of_other_servers)

@@ -62,12 +62,13 @@ def whose_pages_may_ask():
     own = "127.0.0.1:%d" % port
     assert status("http://" + own, own) == 200 and status("https://" + own, own) == 200  # https: a proxy before it
     assert status("http://localhost:%d" % port, "localhost:%d" % port) == 200
+    assert status("http://box:80", "box:80") == 200 and status("http://box.local", "box.local") == 200
     assert status("http://192.168.1.5", "192.168.1.5") == 200 and status("http://[::1]:80", "[::1]:80") == 200
     for origin, host in [("http://evil.example", own), ("http://127.0.0.1", own), ("http://127.0.0.1:%d" % (port + 1), own), ("null", own), ("", own),
                          ("http://localhost:%d" % port, own), (own, own), ("http://" + own + "/", own), ("http://x@" + own, own)]:
         assert status(origin, host) == 403, (origin, host)
     # A name that its owner makes point here has its own page's origin; only addresses can't be had like that.
-    for name in ["evil.example", "evil.example:%d" % port, "127.0.0.1.evil.example", "localhost.evil.example", "1.2.3", "127.0.0.1x:80"]:
+    for name in ["evil.example", "evil.example:%d" % port, "127.0.0.1.evil.example", "localhost.evil.example", "local.evil.example", "xlocal.example", "box.local.", "1.2.3", "127.0.0.1x:80"]:
         assert status("http://" + name, name) == 403, name
     with Server("--api-key", "secret") as locked:
         key = {"Authorization": "Bearer secret"}

@@ -37,6 +37,7 @@ CASES = [
     ("[x](https://user:pw@evil.example/)", "<p>[x](https://user:pw@evil.example/)</p>"),
     ("- a\n- b\n\n+ c", "<ul><li>a</li><li>b</li><li>c</li></ul>"),
     ("1. a\n2. b\n   more\n3) c", "<ol><li>a</li><li>b\nmore</li><li>c</li></ol>"),
+    ("- [ ] open\n- [x] done\n- [y] no", "<ul><li>☐ open</li><li>☑ done</li><li>[y] no</li></ul>"),
     ("7. a", '<ol start="7"><li>a</li></ol>'),
     ("- a\n  - b\n    - c\n- d", "<ul><li>a<ul><li>b<ul><li>c</li></ul></li></ul></li><li>d</li></ul>"),
     ("- a\n\n  second\n- b", "<ul><li><p>a</p><p>second</p></li><li>b</li></ul>"),

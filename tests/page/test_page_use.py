@@ -188,6 +188,21 @@ def a_full_storage():
     page.do("localStorage.clear()")
 
 
+def no_storage_at_all():
+    """As where a person's browser refuses it."""
+    script = page.call("Page.addScriptToEvaluateOnNewDocument", source="for (const name of ['localStorage', 'sessionStorage'])"
+                       "Object.defineProperty(window, name, {get() { throw new DOMException('refused', 'SecurityError'); }});")
+    page.open(fake.url)
+    ready(page)
+    fake.says("still here")
+    assert ask(page, "anyone?") == "still here" and "not kept" in page.text("#banner-text")
+    page.click("[data-theme-choice=dark]")
+    page.click("[data-theme-choice=auto]")
+    page.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+    page.open(fake.url)
+    ready(page)
+
+
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 def exports_and_imports():
@@ -499,5 +514,5 @@ if __name__ == "__main__":
     with Server() as server, Fake(server.port) as fake, Browser() as browser:
         page = ready(browser.page(fake.url))
         main(nothing_is_sent_that_was_not_set, settings_reach_the_request, settings_that_are_wrong, kept_renamed_deleted, two_at_the_same_time, two_tabs,
-             a_full_storage, exports_and_imports, keys, colours, narrow, said_to_screen_readers, follows_the_end_unless_scrolled_up, no_problems, errors,
+             a_full_storage, no_storage_at_all, exports_and_imports, keys, colours, narrow, said_to_screen_readers, follows_the_end_unless_scrolled_up, no_problems, errors,
              cut_streams, loading_and_gone, a_context_that_fills)

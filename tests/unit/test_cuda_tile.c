@@ -1,6 +1,6 @@
 // The GPU tile codec: unpack is pack's exact inverse for every way of storing weights, and a tile read as the lanes of
-// a warp read it (the operand layout of mma.m16n8k16 in the PTX manual, with tile_mma.h's order of columns) gives the
-// matrix.
+// a warp read it (the operand layouts of mma.m16n8k32 and m16n8k16 in the PTX manual, with tile_mma.h's order of
+// columns) gives the matrix.
 #include "md_test.h"
 
 #include <math.h>
@@ -23,22 +23,18 @@ static float scale_at(const md_tile_shape *shape, const uint8_t *at, uint32_t in
     return shape->wide_scales ? wide : bf_at(at + 2 * index);
 }
 
-// Element `half` (0, 1) of register `reg` of product j in lane `lane`, as the A operand holds it: the weight itself.
-static float lane_weight(const md_tile_shape *shape, const uint8_t *block, uint32_t lane, uint32_t j, uint32_t reg,
-                         uint32_t half) {
-    if (shape->cell > MD_CELL_Q8) {
-        float value = 0;
-        for (uint32_t p = md_mma_planes(shape->cell); p-- > 0;)
-            value += bf_at(block + p * 2048 + 512 * j + 16 * lane + 4 * reg + 2 * half);
-        return value;
-    }
-    uint32_t code = 0;
-    for (uint32_t p = 0; p < md_mma_planes(shape->cell); p++) {
-        uint32_t word;
-        memcpy(&word, block + p * 512 + 16 * lane + 4 * j, 4);
-        code = code << 4 | (word >> (4 * reg + 16 * half) & 15); // >> 4 reg, then bits 0 and 16
-    }
-    uint32_t set = shape->group == 32 ? j / 2 : 0, upper = reg & 1;
+// Element e (0..7: register e / 2, half e % 2) of bf16 product j in lane `lane`, as the A operand holds it.
+static float lane_value(const md_tile_shape *shape, const uint8_t *block, uint32_t lane, uint32_t j, uint32_t e) {
+    float value = 0;
+    for (uint32_t p = md_mma_planes(shape->cell); p-- > 0;)
+        value += bf_at(block + p * 2048 + 512 * j + 16 * lane + 2 * e);
+    return value;
+}
+
+// Element e (0..15: register e / 4, byte e % 4) of integer product j in lane `lane`, with its scale and bias.
+static float lane_weight(const md_tile_shape *shape, const uint8_t *block, uint32_t lane, uint32_t j, uint32_t e) {
+    uint32_t code = shape->cell == MD_CELL_Q8 ? block[512 * j + 16 * lane + e] : block[16 * lane + e] >> 4 * j & 15;
+    uint32_t set = shape->group == 32 ? j : 0, upper = e / 4 % 2;
     const uint8_t *scales = block + md_mma_code_bytes(shape) + set * (shape->wide_scales ? 128 : 64);
     uint32_t at = lane / 4 * 4 + upper;
     return fmaf(scale_at(shape, scales, at), (float)code, scale_at(shape, scales, at + 2));
@@ -68,14 +64,18 @@ static void check_operands(const md_layout *layout, uint32_t s, uint32_t item, c
     const md_stage_layout *stage = &layout->stage[s];
     const md_tile_shape *shape = &stage->shape[m];
     const md_matrix *matrix = layout->plan->stage[s].matrix[m];
+    bool codes = shape->cell <= MD_CELL_Q8;
+    uint32_t products = codes ? 2 : 4, elements = codes ? 16 : 8, a_register = codes ? 4 : 2;
     for (uint32_t block = 0; block < shape->chunks; block++)
         for (uint32_t lane = 0; lane < 32; lane++)
-            for (uint32_t j = 0; j < 4; j++)
-                for (uint32_t e = 0; e < 8; e++) {
-                    uint32_t reg = e / 2, half = e % 2, g = lane / 4, t = lane % 4;
-                    uint32_t column = 64 * block + 32 * (j / 2) + 8 * t + 4 * (j % 2) + 2 * (reg / 2) + half;
+            for (uint32_t j = 0; j < products; j++)
+                for (uint32_t e = 0; e < elements; e++) {
+                    uint32_t reg = e / a_register, k = e % a_register, g = lane / 4, t = lane % 4;
+                    uint32_t first = codes ? 32 * j + 8 * t : 32 * (j / 2) + 8 * t + 4 * (j % 2);
+                    uint32_t column = 64 * block + first + a_register * (reg / 2) + k;
                     int32_t row = md_row_map_row(&stage->map[m], tile, g + 8 * (reg % 2));
-                    float found = lane_weight(shape, tile_bytes + block * shape->chunk_bytes, lane, j, reg, half);
+                    const uint8_t *at = tile_bytes + block * shape->chunk_bytes;
+                    float found = codes ? lane_weight(shape, at, lane, j, e) : lane_value(shape, at, lane, j, e);
                     if (row == MD_NO_ROW || column >= matrix->cols)
                         assert_true(found == 0);
                     else if ((row + column) % 7 == 0) // a sample: reading rows again and again is slow

@@ -276,6 +276,13 @@ static void test_logprobs(void **state) {
     assert_int_equal(top[1].token, 2);
     assert_int_equal(top[2].token, 0);
     md_sampler_close(s);
+    double logprob = 0;
+    md_error err;
+    assert_int_equal(md_logprobs(four, 4, 1, 2, top, &logprob, &err), MD_OK);
+    assert_true(fabs(logprob - (1 - norm)) < 1e-13 && fabs(top[0].logprob - (3 - norm)) < 1e-13);
+    assert_true(top[0].token == 3 && top[1].token == 2);
+    assert_int_equal(md_logprobs(four, 4, 4, 0, NULL, &logprob, &err), MD_E_USAGE);
+    assert_int_equal(md_logprobs(four, 4, 0, 5, top, &logprob, &err), MD_E_USAGE);
 }
 
 // ---- against a plain sampler -----------------------------------------------------------------------------------

@@ -149,33 +149,51 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
 }
 
 // A number that measurements may want to change without a new build.
-static void define_tuned(md_buf *out, const md_cuda_emit_options *options, const char *name, uint32_t value,
-                         const char *comment) {
+static uint32_t tuned(const md_cuda_emit_options *options, const char *name, uint32_t value) {
     size_t n = strlen(name);
     for (const char *at = options->tune; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         if (strncmp(at, name, n) == 0 && at[n] == '=') value = (uint32_t)strtoul(at + n + 1, NULL, 10);
-    define(out, name, value, comment);
+    return value;
+}
+
+static void define_tuned(md_buf *out, const md_cuda_emit_options *options, const char *name, uint32_t value,
+                         const char *comment) {
+    define(out, name, tuned(options, name, value), comment);
+}
+
+static uint32_t consumer_warps(const md_cuda_emit_options *options) {
+    return tuned(options, "CONSUMER_WARPS", MD_CUDA_CONSUMER_WARPS);
+}
+
+static uint32_t producer_warps(const md_cuda_emit_options *options) { return tuned(options, "PRODUCER_WARPS", 1); }
+
+uint32_t md_cuda_threads(const md_cuda_emit_options *options) {
+    return 32 * (consumer_warps(options) + producer_warps(options));
 }
 
 static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_target *target,
                         const md_cuda_emit_options *options) {
     md_buf_printf(out, "\n// the target, %s\n", target->arch);
     define(out, "COLUMNS", options->columns, "widest step");
+    define(out, "CONSUMER_WARPS", consumer_warps(options), "of a CTA; one more streams the weights");
+    define(out, "PRODUCER_WARPS", producer_warps(options), NULL);
     define_tuned(out, options, "SPLIT_QKV", shape->split_qkv, "warps that share a tile: by the matrix's shape alone");
     define_tuned(out, options, "SPLIT_OUT", shape->split_out, NULL);
     define_tuned(out, options, "SPLIT_GATE_UP", shape->split_gate_up, NULL);
     define_tuned(out, options, "SPLIT_DOWN", shape->split_down, NULL);
     define_tuned(out, options, "SPLIT_HEAD", shape->split_head, NULL);
     define_tuned(out, options, "POLL_NS", 0, "pause between two looks at an entry");
+    define_tuned(out, options, "POLL_STRIDE", 1, "one lane in so many looks until its entry is there, then all do");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring, "bulk copies into shared memory");
-    define_tuned(out, options, "SEGMENT_BYTES", 32768, "of one bulk copy; a power of two");
+    define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes),
+                 "of one bulk copy; a power of two");
     define_tuned(out, options, "WINDOW_LAYERS", 1, "segments in flight inside the layers: more delay the handoffs");
-    define_tuned(out, options, "WINDOW_HEAD", 3, "and in the head, which has none");
+    define_tuned(out, options, "WINDOW_HEAD", 6, "and in the head, which has none");
     define_tuned(out, options, "RELEASE_LANES", 1,
                  "of a warp that give a segment back; 32 for tools that don't follow __syncwarp");
-    define_tuned(out, options, "EXACT_CODES", 1,
-                 "codes are multiplied as they are, not with an offset that leaves later");
+    define_tuned(out, options, "UNROLL", 3, "blocks of a tile that a warp has under way, with one column");
+    define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
     define(out, "INJECT", options->inject, NULL);
     define(out, "PROFILE", options->profile, NULL);
     md_buf_puts(out, "#define INFINITY __int_as_float(0x7f800000)\n");

@@ -25,6 +25,9 @@ typedef struct md_cuda_emit_options {
     const char *tune; // "NAME=VALUE,..." in place of defaults, for measurements; may be NULL
 } md_cuda_emit_options;
 
+// Threads of a CTA of that source: the consumer warps and the producer.
+uint32_t md_cuda_threads(const md_cuda_emit_options *options);
+
 // Appends the source to `out`.
 md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target, const md_cuda_emit_options *options,
                        md_buf *out, md_error *err);

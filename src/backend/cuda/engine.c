@@ -123,11 +123,12 @@ md_status md_cuda_width_open(md_cuda_engine *engine, md_cuda_width *width, md_er
     MD_TRY_GOTO(MD_CU(engine, cuFuncSetAttribute(width->step, CU_FUNC_MAX_DYNAMIC_SHARED, (int)target->shared_bytes),
                       "shared memory of the kernel"));
     width->shared_bytes = target->shared_bytes;
+    width->threads = md_cuda_threads(&options);
     int per_sm = 0;
-    MD_TRY_GOTO(
-        MD_CU(engine,
-              cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, width->step, MD_CUDA_THREADS, target->shared_bytes),
-              "occupancy of the kernel"));
+    MD_TRY_GOTO(MD_CU(
+        engine,
+        cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, width->step, (int)width->threads, target->shared_bytes),
+        "occupancy of the kernel"));
     if (engine->groups > (uint32_t)(per_sm * engine->device.sms))
         status = md_fail(err, MD_E_DEVICE, "%s: %u workers can't all run at once, at most %d can", engine->device.name,
                          engine->groups, per_sm * engine->device.sms);

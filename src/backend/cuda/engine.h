@@ -13,10 +13,9 @@
 
 enum { MD_CUDA_MARKS = 8 };        // of a stage, when profiling
 enum { MD_CUDA_MAX_GROUPS = 512 }; // workers: what the choice of the next token has room for
-enum { MD_CUDA_THREADS = 544 };    // of a CTA: 16 consumer warps and the producer
 
 typedef struct md_cuda_width { // the kernel for steps of up to `columns` columns
-    uint32_t columns, shared_bytes;
+    uint32_t columns, shared_bytes, threads;
     CUmodule module;
     CUfunction step, quantize;
 } md_cuda_width;

@@ -55,9 +55,9 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
     md_cuda_params copy = *params;
     void *arguments[] = {&copy};
     const md_cuda_driver *cu = engine->cu;
-    CUresult result = cooperative ? cu->cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1,
+    CUresult result = cooperative ? cu->cuLaunchCooperativeKernel(width->step, engine->groups, 1, 1, width->threads, 1,
                                                                   1, width->shared_bytes, engine->stream, arguments)
-                                  : cu->cuLaunchKernel(width->step, engine->groups, 1, 1, MD_CUDA_THREADS, 1, 1,
+                                  : cu->cuLaunchKernel(width->step, engine->groups, 1, 1, width->threads, 1, 1,
                                                        width->shared_bytes, engine->stream, arguments, NULL);
     if (result == 0) return MD_OK;
     return md_cuda_lose(engine, result, cooperative ? "launching the resident kernel" : "launching a stage", err);

@@ -39,8 +39,8 @@ static md_status format_of(md_cuda_shape *shape, const md_matrix *matrix, uint32
 
 // Few tiles: all warps of a CTA on one; otherwise half of them, which costs fewer partial sums.
 uint32_t md_cuda_split(uint32_t tiles, uint32_t blocks) {
-    if (blocks >= 32 && tiles <= 144) return 16;
-    return blocks >= 8 ? 8 : blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1;
+    if (blocks >= 32 && tiles <= 144) return MD_CUDA_CONSUMER_WARPS;
+    return blocks >= 4 ? MD_CUDA_CONSUMER_WARPS / 2 : blocks >= 2 ? 2 : 1;
 }
 
 static md_status check_model(const md_plan *plan, md_error *err) {
@@ -48,10 +48,9 @@ static md_status check_model(const md_plan *plan, md_error *err) {
     if (model->head_dim % 16 || model->head_dim > 256)
         return md_fail(err, MD_E_UNSUPPORTED, "CUDA: head_dim %u, expected a multiple of 16 up to 256",
                        model->head_dim);
-    if (model->q_heads / model->kv_heads * model->head_dim > 4096)
-        return md_fail(err, MD_E_UNSUPPORTED,
-                       "CUDA: %u query heads a key/value head of %u, expected at most 4096 values",
-                       model->q_heads / model->kv_heads, model->head_dim);
+    if (model->q_heads / model->kv_heads > MD_CUDA_MAX_REP)
+        return md_fail(err, MD_E_UNSUPPORTED, "CUDA: %u query heads a key/value head, expected at most %d",
+                       model->q_heads / model->kv_heads, MD_CUDA_MAX_REP);
     return MD_OK;
 }
 
@@ -65,7 +64,7 @@ static void place_vectors(md_cuda_shape *shape) {
     uint32_t at = 0;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         *vectors[i].at = at;
-        at += (uint32_t)md_round_up(3ull * vectors[i].tiles * MD_CUDA_COLUMNS, 8); // vectors share no 128-byte line
+        at += (uint32_t)md_round_up(4ull * vectors[i].tiles * MD_CUDA_COLUMNS, 8); // vectors share no 128-byte line
     }
     shape->exchange_entries = at;
 }
@@ -151,14 +150,22 @@ void md_cuda_shape_free(md_cuda_shape *shape) {
     free(shape);
 }
 
+uint32_t md_cuda_segment_bytes(uint32_t shared_bytes) { return shared_bytes >= 160 << 10 ? 16384 : 8192; }
+
 uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes) {
     const md_snapshot *model = shape->plan->snapshot;
     uint32_t columns = MD_CUDA_COLUMNS;
-    const uint32_t others = 40 << 10; // partial sums, tables, and the smallest ring
+    // Digits and sums of a block, and its bf16 values where weights are not quantized; rotations, tokens.
+    uint32_t column = shape->blocks_max * (3 * MD_MMA_BLOCK + 16) + model->head_dim * 4 + 128;
+    for (uint32_t i = 0; i < shape->format_count; i++)
+        if (shape->format[i].cell > MD_CELL_Q8) {
+            column += (shape->blocks_max * MD_MMA_BLOCK + 32) * 2;
+            break;
+        }
+    const uint32_t ring = md_cuda_segment_bytes(shared_bytes) * 2;
     for (; columns > 1; columns /= 2) {
-        uint32_t column = (shape->blocks_max * MD_MMA_BLOCK + 32) * 2 + model->head_dim * 4;
-        uint64_t tables = (uint64_t)shape->plan->stage_count * 16 + others;
-        if ((uint64_t)columns * column + tables + (32 << 10) <= shared_bytes) break;
+        uint64_t others = (uint64_t)shape->plan->stage_count * 16 + (48 << 10); // tables, partial sums
+        if ((uint64_t)columns * column + others + ring <= shared_bytes) break;
     }
     return columns;
 }

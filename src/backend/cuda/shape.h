@@ -7,7 +7,9 @@
 
 enum {
     MD_CUDA_COLUMNS = 8,           // widest step
-    MD_CUDA_ATTN_ROWS = 64,        // positions of an attention block
+    MD_CUDA_CONSUMER_WARPS = 8,    // of a CTA
+    MD_CUDA_ATTN_ROWS = 128,       // positions of an attention block
+    MD_CUDA_MAX_REP = 32,          // query heads that share a kv head
     MD_CUDA_MAX_CONTEXT = 1 << 18, // positions a cache can have on a GPU
     MD_CUDA_MAX_FORMATS = 16,
     MD_CUDA_MATS = 7, // matrices of a layer: q, k, v, out, gate, up, down
@@ -51,6 +53,8 @@ void md_cuda_shape_free(md_cuda_shape *shape);
 const md_matrix *md_cuda_layer_matrix(const md_cuda_shape *shape, uint32_t layer, uint32_t mat);
 md_row_map md_cuda_row_map(const md_cuda_shape *shape, uint32_t mat);
 
+// Bytes of one copy of the weight stream; the ring has two at least.
+uint32_t md_cuda_segment_bytes(uint32_t shared_bytes);
 // Warps that share a tile: by the matrix's shape alone, since it orders the sums.
 uint32_t md_cuda_split(uint32_t tiles, uint32_t blocks);
 

@@ -63,7 +63,7 @@ static md_status check_counts(const md_cuda_shape *shape, md_error *err) {
                    (double)scale);
 }
 
-// Three entries a tile and column; vectors begin at multiples of 8 entries (128 bytes).
+// Four entries a tile and column; vectors begin at multiples of 8 entries (128 bytes).
 static md_status check_vectors(const md_cuda_shape *shape, md_error *err) {
     const struct {
         const char *name;
@@ -77,7 +77,7 @@ static md_status check_vectors(const md_cuda_shape *shape, md_error *err) {
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         const number start = {vectors[i].name, vectors[i].at, end};
         MD_TRY(compare(&start, 1, err));
-        end += (3 * vectors[i].tiles * MD_CUDA_COLUMNS + 7) / 8 * 8;
+        end += (4 * vectors[i].tiles * MD_CUDA_COLUMNS + 7) / 8 * 8;
     }
     const number entries = {"exchange_entries", shape->exchange_entries, end};
     return compare(&entries, 1, err);

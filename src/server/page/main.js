@@ -100,7 +100,7 @@ async function connect() {
 
 function newChat() {
   const now = Date.now();
-  open({ id: newId(), title: "New conversation", named: false, created: now, updated: now, settings: defaultSettings(), messages: [] });
+  openChat({ id: newId(), title: "New conversation", named: false, created: now, updated: now, settings: defaultSettings(), messages: [] });
 }
 
 // Of a stored one, also of one that is being answered.
@@ -109,11 +109,11 @@ function openId(id) {
   if (!found) return false;
   const last = found.messages[found.messages.length - 1];
   if (!runs.has(id) && last && last.role === "assistant" && !last.finish && !last.failure) last.finish = "stopped"; // the page was closed
-  open(found);
+  openChat(found);
   return true;
 }
 
-function open(next) {
+function openChat(next) {
   if (chat) drafts.set(chat.id, $("entry").value);
   chat = next;
   $("entry").value = drafts.get(chat.id) || "";
@@ -361,7 +361,7 @@ function removeChat(id) {
   toast("Deleted: " + which.title, { label: "Undo", run: () => {
     removed.delete(id);
     save(which);
-    open(which);
+    openChat(which);
   } });
 }
 
@@ -468,7 +468,7 @@ function leave() {
 // Another tab wrote to the storage.
 function onStorage(event) {
   if (event.key !== null && !event.key.startsWith(CHAT_KEY)) return;
-  store.readAll();
+  store.readAgain(event.key);
   const changed = event.key === CHAT_KEY + chat.id && event.newValue;
   if (changed && !runs.has(chat.id) && !document.querySelector(".edit")) openId(chat.id);
   else showFrame();

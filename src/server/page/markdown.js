@@ -11,6 +11,7 @@ const RULE = /^ {0,3}(?:(?:\* *){3,}|(?:- *){3,}|(?:_ *){3,})$/;
 const HEADING = /^ {0,3}(#{1,6})(?= |$)/;
 const QUOTE = /^ {0,3}>/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?: {1,4}(?=\S)| *$| )/;
+const TASK = /^\[([ xX])\] /;
 const DIVIDER = /^\|?:?-+:?(?:\|:?-+:?)*\|?$/; // without its spaces
 
 const indentOf = (line) => line.length - line.trimStart().length;
@@ -76,7 +77,7 @@ function quote(lines, at, depth) {
 
 // The lines of the item at `at`, with its mark and indent taken off.
 function listItem(lines, at, item, depth) {
-  const inside = [lines[at].slice(item.content)];
+  const inside = [lines[at].slice(item.content).replace(TASK, (all, mark) => (mark === " " ? "☐ " : "☑ "))];
   const enough = Math.min(item.content, item.indent + 2);
   let next = at + 1, blank = false, loose = false;
   for (; next < lines.length; next++) {

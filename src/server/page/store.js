@@ -116,6 +116,16 @@ class Store {
     else this.unreadable++; // left where it is: nothing that was written is thrown away unasked
   }
 
+  // After another tab wrote or removed this entry; null: any.
+  readAgain(key) {
+    if (key === null) {
+      this.readAll();
+      return;
+    }
+    this.heads.delete(key.slice(CHAT_KEY.length));
+    if (localStorage.getItem(key) !== null) this.readHead(key);
+  }
+
   keepHead(chat, size) {
     this.heads.set(chat.id, { id: chat.id, title: chat.title, updated: chat.updated, size });
   }

@@ -60,6 +60,35 @@ const checks = {
     assert.equal(final.choices[0].message.tool_calls[0].function.name, "get_weather");
     assert.deepEqual(JSON.parse(final.choices[0].message.tool_calls[0].function.arguments), { city: "Prague & Brno", days: 3 });
   },
+  async forced_tools() {
+    for (const tool_choice of ["required", { type: "function", function: { name: "get_weather" } }]) {
+      const answer = await scripted.chat.completions.create({ model: "xml", messages, tools, tool_choice, temperature: 0, max_tokens: 400,
+        parallel_tool_calls: false, enable_thinking: false, ...kwargs("plain") });
+      assert.equal(answer.choices[0].message.tool_calls.length, 1);
+      assert.equal(answer.choices[0].message.tool_calls[0].function.name, "get_weather");
+      JSON.parse(answer.choices[0].message.tool_calls[0].function.arguments);
+    }
+  },
+  async response_format() {
+    const schema = { type: "object", properties: { age: { type: "integer", minimum: 1, maximum: 9 }, on: { type: "string", format: "date" } },
+      required: ["age", "on"], additionalProperties: false };
+    const response_format = { type: "json_schema", json_schema: { name: "x", strict: true, schema } };
+    const answer = await client.chat.completions.parse({ model, messages, response_format, max_tokens: 100, seed: 3 });
+    const value = JSON.parse(answer.choices[0].message.content);
+    assert.ok(value.age >= 1 && value.age <= 9 && /^\d{4}-\d\d-\d\d$/.test(value.on));
+  },
+  async several_prompts() {
+    const prompt = ["Once upon a time", "The fox"];
+    const answer = await client.completions.create({ model, prompt, max_tokens: 8, temperature: 0 });
+    assert.deepEqual(answer.choices.map((c) => c.index), [0, 1]);
+    const texts = ["", ""];
+    for await (const chunk of await client.completions.create({ model, prompt, max_tokens: 8, temperature: 0, stream: true }))
+      texts[chunk.choices[0].index] += chunk.choices[0].text;
+    assert.deepEqual(texts, answer.choices.map((c) => c.text));
+    const echo = await client.completions.create({ model, prompt, max_tokens: 0, echo: true, logprobs: 1 });
+    assert.deepEqual(echo.choices.map((c) => c.text), prompt);
+    assert.ok(echo.choices.every((c) => c.logprobs.token_logprobs[0] === null && c.logprobs.token_logprobs.slice(1).every((x) => x <= 0)));
+  },
   async reasoning() {
     const answer = await scripted.chat.completions.create({ model: "xml", messages, ...kwargs("think") });
     assert.equal(answer.choices[0].message.reasoning_content, "First I think.");

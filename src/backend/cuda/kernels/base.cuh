@@ -154,6 +154,11 @@ static __device__ __forceinline__ bool consumers_any(bool failed) {
 
 static __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
+// Shared memory by address: what a stage prepares before a wait is an address in a register; `pin` keeps the compiler from
+// computing it again behind the wait.
+template <typename T> static __device__ __forceinline__ T &at_shared(u32 address) { return *(T *)__cvta_shared_to_generic(address); }
+static __device__ __forceinline__ void pin(u32 &x) { asm volatile("" : "+r"(x)); }
+
 // 16 bytes from global to shared memory without a register between; wait, then a barrier before others read.
 static __device__ __forceinline__ void copy16_async(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
@@ -202,14 +207,17 @@ static __device__ __forceinline__ void mma(float (&d)[4], u32 a0, u32 a1, u32 a2
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-// Two nibbles (bits 0..3 and 16..19) as bf16: (w & 0x000f000f) | magic is offset + step * nibble, exactly; the offset is
-// taken off at once (exact, too: one more instruction for two weights) where EXACT_CODES says so, and otherwise later,
-// with the sum of the activations.
-static __device__ __forceinline__ u32 nibbles(u32 w, u32 magic) {
-    u32 r;
-    asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;" : "=r"(r) : "r"(w), "r"(magic));
-#if EXACT_CODES
-    asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(r) : "r"(0x3f803f80u), "r"(magic ^ 0x80008000u));
-#endif
-    return r;
+// Integers: D = MAGIC_INT + A * B, or D += A * B, on 16 x 32 codes (unsigned bytes) by 32 x 8 digits (signed bytes). As an
+// fp32 number, MAGIC_INT + n is MAGIC_FLOAT + n for every |n| < 2^22.
+#define MAGIC_INT 0x4b400000
+#define MAGIC_FLOAT 12582912.0f
+static __device__ __forceinline__ void mma_codes_first(int (&d)[4], uint4 a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(MAGIC_INT));
+}
+static __device__ __forceinline__ void mma_codes(int (&d)[4], uint4 a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }

@@ -1,6 +1,6 @@
-// Vectors between CTAs. A vector is exchanged as 16-byte entries {6 bf16 values, tag}: a tile of 16 values is three
-// entries (6 + 6 + 4). A producer writes an entry with one store; a consumer reads the entry until the tag is the one it
-// waits for. The data is its own flag: no counter, no fence, no grid barrier.
+// Vectors between CTAs. A vector is exchanged as 16-byte entries {4 bf16 values, nothing, tag}: a tile of 16 values is four
+// entries. A producer writes an entry with one store; a consumer reads the entry until the tag is the one it waits for. The
+// data is its own flag: no counter, no fence, no grid barrier.
 //
 // Tags grow by one a stage and never reset inside a launch, so an entry of an earlier stage or step can't be taken for a
 // new one. Nothing is overwritten too early either: every read is made for an item whose output the next stage awaits in
@@ -28,7 +28,15 @@ struct md_ctx { // what every thread carries
 
 #define TAG(ctx, s) ((ctx).tag0 + (u32)(s) + 1u)
 
-#define REPORT_WAIT_ENTRY 1
+// Leaving is decided by all threads of a CTA alike: who failed notes the stage before one of its barriers, and behind that
+// barrier everyone sees it. (Someone ahead may have noted a later stage meanwhile: that is for the end of that stage.)
+static __device__ __forceinline__ void failure_note(const md_ctx &ctx) {
+    if (ctx.failed) *SH_FAILED = TAG(ctx, ctx.stage);
+}
+static __device__ __forceinline__ bool failure_seen(const md_ctx &ctx) {
+    u32 stage = *SH_FAILED;
+    return stage && stage <= TAG(ctx, ctx.stage);
+}
 
 // Called now and then while something is not there; `start` is 0 at first. The first whose deadline passes writes the
 // report; everyone who waits sees the abort word. Returns when the wait began, ~0: leave. Kept out of line, so that the
@@ -63,6 +71,46 @@ static __device__ __forceinline__ uint4 wait_entry(md_ctx &ctx, const uint4 *at,
     return wait_entry_from(ctx, at, tag, load_entry(at));
 }
 
+// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros. For whole warps. Every POLL_STRIDE-th lane looks
+// until its entries have come, then all do: a tile's entries come together, and looking for all of them all the time
+// would fill the L2 cache's ports.
+template <u32 N, typename At, typename Valid>
+static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at, Valid valid) {
+    bool ask[N];
+#pragma unroll
+    for (u32 k = 0; k < N; k++) v[k] = make_uint4(0, 0, 0, tag), ask[k] = valid(k) && ctx.lane % POLL_STRIDE == 0;
+    bool all = POLL_STRIDE == 1;
+    u64 start = 0;
+#pragma unroll 1
+    for (u32 tries = 1;; tries++) {
+        bool there = true;
+        u32 seen = tag;
+#pragma unroll
+        for (u32 k = 0; k < N; k++)
+            if (ask[k]) v[k] = load_entry(at(k));
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            ask[k] = v[k].w != tag;
+            if (ask[k]) there = false, seen = v[k].w;
+        }
+        if (__all_sync(~0u, there)) {
+            if (all) return;
+            all = true;
+#pragma unroll
+            for (u32 k = 0; k < N; k++) ask[k] = valid(k) && ctx.lane % POLL_STRIDE;
+            continue;
+        }
+        if (POLL_NS) __nanosleep(POLL_NS);
+        if ((tries & 255u) == 0) {
+            if (!there) start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, seen, start);
+            if (__any_sync(~0u, start == ~0ull)) {
+                ctx.failed = true;
+                return;
+            }
+        }
+    }
+}
+
 static __device__ __forceinline__ void put_entry(const md_ctx &ctx, uint4 *at, u32 a, u32 b, u32 c, u32 tag) {
 #if INJECT
     if (ctx.p->drop_tag == tag && ctx.p->drop_worker == ctx.cta) return;
@@ -72,20 +120,19 @@ static __device__ __forceinline__ void put_entry(const md_ctx &ctx, uint4 *at, u
 
 // Entry of tile `tile` of column `c` in a vector of `tiles` tiles.
 static __device__ __forceinline__ uint4 *entry_of(const md_params *p, u32 vector, u32 tiles, u32 c, u32 tile, u32 e) {
-    return (uint4 *)p->exchange + vector + (c * tiles + tile) * 3 + e;
+    return (uint4 *)p->exchange + vector + (c * tiles + tile) * 4 + e;
 }
 
-// Half a warp holds the 16 values of a tile, one a lane; its first three lanes put the entries.
+// Half a warp holds the 16 values of a tile, one a lane; its first four lanes put the entries.
 static __device__ __forceinline__ void put_tile(const md_ctx &ctx, uint4 *entries, u32 value, bool valid, u32 tag) {
-    u32 e = ctx.lane & 15, half = ctx.lane & 16, v[6];
+    u32 e = ctx.lane & 15, half = ctx.lane & 16, v[4];
 #pragma unroll
-    for (u32 i = 0; i < 6; i++) v[i] = __shfl_sync(~0u, value, (half + 6 * e + i) & 31);
-    if (e == 2) v[4] = v[5] = 0;
-    if (valid && e < 3) put_entry(ctx, entries + e, v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, tag);
+    for (u32 i = 0; i < 4; i++) v[i] = __shfl_sync(~0u, value, (half + 4 * e + i) & 31);
+    if (valid && e < 4) put_entry(ctx, entries + e, v[0] | v[1] << 16, v[2] | v[3] << 16, 0, tag);
 }
 
-// Value `lane16` (0..15) of a tile, from its entry.
-static __device__ __forceinline__ float entry_value(uint4 entry, u32 lane16) {
-    u32 slot = lane16 % 6, word = slot < 2 ? entry.x : slot < 4 ? entry.y : entry.z;
+// Value `slot` (0..3) of an entry.
+static __device__ __forceinline__ float entry_value(uint4 entry, u32 slot) {
+    u32 word = slot < 2 ? entry.x : entry.y;
     return slot & 1 ? bf_hi(word) : bf_lo(word);
 }

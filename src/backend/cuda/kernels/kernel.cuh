@@ -11,7 +11,10 @@ static __device__ __forceinline__ bool stage_is_empty(const md_ctx &ctx, u32 s) 
     return kind == S_MERGE && ctx.p->col[0].position + ctx.step < ATTN_ROWS;
 }
 
-template <int NC> static __device__ __forceinline__ bool run_stage(md_ctx &ctx, md_stream &stream, u32 s, md_best *best) {
+// Whether stage s is to be computed; then readies the context.
+static __device__ __forceinline__ bool stage_begins(md_ctx &ctx, u32 s) {
+    if (s < ctx.p->stage_begin || s >= ctx.p->stage_end) return false;
+    if (COLUMNS == 1 && stage_is_empty(ctx, s)) return false;
     ctx.stage = s;
     // Read again in every stage, so that what follows from it isn't computed once and kept in registers for the whole token.
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(ctx.tid));
@@ -24,23 +27,27 @@ template <int NC> static __device__ __forceinline__ bool run_stage(md_ctx &ctx, 
         if (h & 1) __nanosleep(h >> 19);
     }
 #endif
-    if (s == S_EMBED) return stage_embed(ctx, TAG(ctx, s));
-    u32 layer = (s - S_LAYERS) / S_A_LAYER, qkv = s - (s - S_LAYERS) % S_A_LAYER, which;
-    // Attention, merge and matrix stages use one work area: where its use changes, nobody may still be in the old one.
-    if (s != S_HEAD && s - qkv >= S_SCORES && s - qkv <= S_OUT) consumers_sync();
-    switch (s == S_HEAD ? S_A_LAYER : s - qkv) {
-    case S_SCORES:
-    case S_ATTN:
-        return stage_attention(ctx, layer, s - qkv == S_SCORES, TAG(ctx, qkv), TAG(ctx, qkv + S_SCORES), TAG(ctx, s),
-                               TAG(ctx, qkv + S_MERGE));
-    case S_MERGE: return stage_merge(ctx, TAG(ctx, qkv + S_ATTN), TAG(ctx, s));
-    case S_QKV: which = KIND_QKV; break;
-    case S_OUT: which = KIND_OUT; break;
-    case S_GATE_UP: which = KIND_GATE_UP; break;
-    case S_DOWN: which = KIND_DOWN; break;
-    default: which = KIND_HEAD, layer = 0;
+    return true;
+}
+
+// The layer that stage s belongs to, or the first behind it.
+static __device__ __forceinline__ u32 layer_of(u32 s) { return s < S_LAYERS ? 0 : (s - S_LAYERS) / S_A_LAYER; }
+
+// The stages of one layer that this launch wants. True when someone failed.
+template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, md_stream &stream, u32 layer, md_best *best) {
+    const u32 s = S_LAYERS + layer * S_A_LAYER;
+    if (stage_begins(ctx, s + S_QKV) && stage_matrix<NC, md_qkv>(ctx, stream, s + S_QKV, layer, best)) return true;
+#pragma unroll 1
+    for (u32 i = 0; i < 2; i++) { // one body: S_SCORES, then S_ATTN
+        u32 a = s + (i ? S_ATTN : S_SCORES);
+        if (stage_begins(ctx, a) && stage_attention(ctx, layer, i == 0, TAG(ctx, s + S_QKV), TAG(ctx, s + S_SCORES), TAG(ctx, a),
+                                                    TAG(ctx, s + S_MERGE)))
+            return true;
     }
-    return stage_matrix<NC>(ctx, stream, s, which, layer, best);
+    if (stage_begins(ctx, s + S_MERGE) && stage_merge(ctx, TAG(ctx, s + S_ATTN), TAG(ctx, s + S_MERGE))) return true;
+    if (stage_begins(ctx, s + S_OUT) && stage_matrix<NC, md_out>(ctx, stream, s + S_OUT, layer, best)) return true;
+    if (stage_begins(ctx, s + S_GATE_UP) && stage_matrix<NC, md_gate_up>(ctx, stream, s + S_GATE_UP, layer, best)) return true;
+    return stage_begins(ctx, s + S_DOWN) && stage_matrix<NC, md_down>(ctx, stream, s + S_DOWN, layer, best);
 }
 
 template <int NC> static __device__ __forceinline__ void consume(const md_params &p, md_stream &stream) {
@@ -51,6 +58,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
     if (NC == 1)
         for (u32 i = ctx.tid; i < LAYERS * 3; i += CONSUMERS) ((uint4 *)SH_CACHES)[i] = __ldg((const uint4 *)p.col[0].kv + i);
     if (ctx.tid < (NC == 1 ? 1 : p.columns)) SH_TOKENS[ctx.tid] = p.col[ctx.tid].token;
+    if (ctx.tid == 0) *SH_FAILED = 0;
     stream.position = 0;
     for (ctx.step = 0; ctx.step < p.tokens; ctx.step++) {
         ctx.tag0 = p.epoch + ctx.step * STAGES;
@@ -62,18 +70,18 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         }
         consumers_sync();
         md_best best = {-INFINITY, ~0u};
+        if (stage_begins(ctx, S_EMBED) && stage_embed(ctx, TAG(ctx, S_EMBED))) return;
 #pragma unroll 1
-        for (u32 s = p.stage_begin; s < p.stage_end; s++) {
-            if (NC == 1 && stage_is_empty(ctx, s)) continue;
-            if (run_stage<NC>(ctx, stream, s, &best)) return;
-        }
+        for (u32 layer = layer_of(p.stage_begin); layer < LAYERS && S_LAYERS + layer * S_A_LAYER < p.stage_end; layer++)
+            if (run_layer<NC>(ctx, stream, layer, &best)) return;
+        if (stage_begins(ctx, S_HEAD) && stage_matrix<NC, md_head>(ctx, stream, S_HEAD, 0, &best)) return;
         if (p.next) {
             bool stop;
             if (next_tokens<NC>(ctx, best, TAG(ctx, S_HEAD), &stop) || stop) return;
         }
 #if HAS_RING
         stream.position = stream_token_end(stream.position);
-        stream_release(stream, stream.position, ctx.lane, p.deadline_us);
+        stream_release(stream, stream.position, ctx.lane);
 #else
         stream.position = 0;
 #endif
@@ -90,6 +98,7 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     __syncthreads();
 #endif
 #if HAS_RING
+    stream.ring = shared_address(SH_RING);
     if (threadIdx.x == 0) {
         for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(&SH_FULL[i], 1), mbar_init(&SH_EMPTY[i], CONSUMER_WARPS * RELEASE_LANES);
         *SH_STOP = 0;
@@ -97,6 +106,9 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     }
     __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
+#if PRODUCER_WARPS == 4
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+#endif
         if (threadIdx.x == CONSUMERS && p.stage_begin < p.stage_end) {
             u64 bytes = runs[(u64)p.stage_end * p.groups].offset - begin;
             u64 head = p.stage_end == STAGES ? runs[(u64)S_HEAD * p.groups].offset - begin : ~0u; // wider window there
@@ -104,6 +116,9 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
         }
         return;
     }
+#if PRODUCER_WARPS == 4
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+#endif
     consume<NC>(p, stream);
     *SH_STOP = 1; // every thread may say so: the producer leaves at its next wait
 #else

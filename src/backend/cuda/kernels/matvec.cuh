@@ -5,268 +5,295 @@
 // alone, so that the sums of a row are the same whoever computes its tile: CONSUMER_WARPS / SPLIT tiles are under way at
 // once, and the SPLIT partial sums of a tile meet in shared memory and are added in order.
 //
-// Codes are multiplied exactly: a nibble q becomes the bf16 128 + q (or 2048 + 16 q for the high nibbles of 8-bit codes)
-// by one lop3 for two, and the offset leaves again through the sum of the group's activations.
+// Quantized weights are multiplied as integers: codes (bytes; a nibble becomes a byte by one `and`, the high ones sixteen
+// times too large) times the digits of the input (input.cuh) by mma.m16n8k32. A group's sum of a digit is an exact
+// integer below 2^22; it starts at MAGIC_INT, so that its bits read as an fp32 number are MAGIC_FLOAT plus it.
+// With one column the three digits are columns 0..2 of B; with more, a digit of all columns is a B of its own.
+// A row is then  sum over groups of  scale * input scale * (65536 D2 + 256 D1 + D0)  +  bias * sum of the group's inputs.
 
-// A lane's activations of one block: B operands of its four products, and their sums a set of scales for the lane's two
-// columns of D (one where there is only one column).
-struct md_acts {
-    u32 b[8];
-    float sum[SETS_MAX][2];
+#define B_TILES(NC) ((NC) == 1 ? 1 : DIGITS)  // B operands of a product
+#define OUTPUTS(NC) ((NC) == 1 ? 2 : 4)       // of a lane: rows g and g + 8 {by columns 2 t, 2 t + 1}
+
+// What a lane knows of its share of a stage: addresses of its part of the input, from the warp's first block on, and of its
+// place in SH_RED; the blocks it takes of a tile, and the tile that comes next. None of it depends on the input: made
+// before the wait for it.
+template <int NC> struct md_lane {
+    u32 digits;                 // of the lane's column (or digit) of B, 16 bytes
+    u32 group[NC == 1 ? 1 : 2]; // of its columns of D
+    u32 red;
+    u32 first, count;
+    u32 tile, format, at, step; // of the CTA's run; the warp's first unit of it, and how far it is to the next one's
 };
 
-static __device__ __forceinline__ void acts_load(md_acts &x, u32 block, u32 lane, u32 columns) {
-    u32 column = lane >> 2, t = lane & 3;
-    if (column >= columns) column = 0; // its results are not used
-    const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + block * 64 + 8 * t);
-    uint4 lo = at[0], hi = at[4];
-    x.b[0] = lo.x, x.b[1] = lo.y, x.b[2] = lo.z, x.b[3] = lo.w;
-    x.b[4] = hi.x, x.b[5] = hi.y, x.b[6] = hi.z, x.b[7] = hi.w;
+// A lane's activations of block i of its warp: B operands of its two products for each digit, the scales and the sums of
+// the groups of its columns of D.
+template <int NC> struct md_acts {
+    uint4 b[B_TILES(NC)];
+    float scale[NC == 1 ? 1 : 2], sum[SETS_MAX][NC == 1 ? 1 : 2];
+};
+template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, const md_lane<NC> &lane, u32 i) {
 #pragma unroll
-    for (u32 set = 0; set < SETS_MAX; set++) {
-        const float *sums = SH_XSUMS + (block * SETS_MAX + set) * COLUMNS;
-        x.sum[set][0] = sums[COLUMNS == 1 ? 0 : (2 * t) % COLUMNS];
-        x.sum[set][1] = sums[COLUMNS == 1 ? 0 : (2 * t + 1) % COLUMNS];
+    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = at_shared<const uint4>(lane.digits + (i * DIGITS + j) * (COLUMNS * 64));
+#pragma unroll
+    for (u32 c = 0; c < (NC == 1 ? 1 : 2); c++) {
+        u32 at = lane.group[c] + i * (COLUMNS * GROUP_FLOATS * 4);
+        if (SETS_MAX == 1) {
+            float2 v = at_shared<const float2>(at);
+            x.scale[c] = v.x, x.sum[0][c] = v.y;
+        } else {
+            float4 v = at_shared<const float4>(at);
+            x.scale[c] = v.x, x.sum[0][c] = v.y, x.sum[SETS_MAX - 1][c] = v.z;
+        }
     }
 }
 
 // {scale of row g, of row g + 8, bias of g, of g + 8}
-template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&sb)[4], const u8 *at, u32 g) {
+template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&sb)[4], md_at at) {
     if (WIDE) {
-        float4 v = ((const float4 *)at)[g];
+        float4 v = stream_load<float4>(at);
         sb[0] = v.x, sb[1] = v.y, sb[2] = v.z, sb[3] = v.w;
     } else {
-        uint2 v = ((const uint2 *)at)[g];
+        uint2 v = stream_load<uint2>(at);
         sb[0] = bf_lo(v.x), sb[1] = bf_hi(v.x), sb[2] = bf_lo(v.y), sb[3] = bf_hi(v.y);
     }
 }
 
-// d += plane of nibbles, products first..last of the block
-static __device__ __forceinline__ void mma_nibbles(float (&d)[4], uint4 w, const u32 (&b)[8], u32 magic, u32 first, u32 last) {
-    u32 words[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-    for (u32 j = 0; j < 4; j++) {
-        if (j < first || j >= last) continue;
-        u32 v = words[j];
-        mma(d, nibbles(v, magic), nibbles(v >> 4, magic), nibbles(v >> 8, magic), nibbles(v >> 12, magic), b[2 * j],
-            b[2 * j + 1]);
-    }
-}
+// A lane's sums of a tile: digits of rows g and g + 8 by the lane's two columns of D, {g:c, g:c+1, g+8:c, g+8:c+1}, and
+// what the biases give.
+template <int NC> struct md_sums {
+    float digit[B_TILES(NC)][4];
+    float bias[OUTPUTS(NC)];
+};
 
-// One block of a tile: tot += W * x. tot: rows g and g + 8 by the lane's two columns, {g:c, g:c+1, g+8:c, g+8:c+1}.
-template <u32 CELL, u32 WIDE, u32 SETS>
-static __device__ __forceinline__ void block_mma(float (&tot)[4], const u8 *block, const md_acts &x, u32 lane) {
-    const uint4 *codes = (const uint4 *)block + lane;
-    if (CELL > CELL_Q8) {
-#pragma unroll
-        for (u32 plane = 0; plane < planes_of(CELL); plane++)
-#pragma unroll
-            for (u32 j = 0; j < 4; j++) {
-                uint4 a = codes[plane * 128 + j * 32];
-                mma(tot, a.x, a.y, a.z, a.w, x.b[2 * j], x.b[2 * j + 1]);
-            }
-        return;
+// One block of a quantized tile: sums += W * x. `codes` and `scales`: where the lane's begin.
+template <u32 CELL, u32 WIDE, u32 SETS, int NC>
+static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, md_at codes, md_at scales, const md_acts<NC> &x) {
+    constexpr bool q4 = CELL == CELL_Q4;
+    uint4 first = stream_load<uint4>(codes), second;
+    if (q4) {
+        second = make_uint4(first.x & 0xf0f0f0f0u, first.y & 0xf0f0f0f0u, first.z & 0xf0f0f0f0u, first.w & 0xf0f0f0f0u);
+        first = make_uint4(first.x & 0x0f0f0f0fu, first.y & 0x0f0f0f0fu, first.z & 0x0f0f0f0fu, first.w & 0x0f0f0f0fu);
+    } else {
+        second = stream_load<uint4>(codes + 512);
     }
-    uint4 w[2];
-    w[0] = codes[0];
-    if (CELL == CELL_Q8) w[1] = codes[32];
+    float sb[SETS][4];
 #pragma unroll
-    for (u32 set = 0; set < SETS; set++) {
-        constexpr u32 sets = SETS ? SETS : 1;
-        float sb[4], sum[2];
-        scales_load<WIDE>(sb, block + (code_units(CELL) + set * (WIDE ? 8 : 4)) * UNIT, lane >> 2);
+    for (u32 set = 0; set < SETS; set++)
+        scales_load<WIDE>(sb[set], scales + set * (WIDE ? 8 : 4) * UNIT);
 #pragma unroll
-        for (u32 i = 0; i < 2; i++) sum[i] = SETS < SETS_MAX ? x.sum[0][i] + x.sum[SETS_MAX - 1][i] : x.sum[set][i];
-        u32 first = set * 4 / sets, last = (set + 1) * 4 / sets;
-        u32 middle = (first + last) / 2; // two chains of products each: half the latency
-        float hi[4] = {0, 0, 0, 0}, hi2[4] = {0, 0, 0, 0}, lo[4] = {0, 0, 0, 0}, lo2[4] = {0, 0, 0, 0};
-        if (CELL == CELL_Q8) {
-            mma_nibbles(hi, w[0], x.b, 0x45004500u, first, middle);
-            mma_nibbles(hi2, w[0], x.b, 0x45004500u, middle, last);
-        }
-        mma_nibbles(lo, w[CELL == CELL_Q8], x.b, 0x43004300u, first, middle);
-        mma_nibbles(lo2, w[CELL == CELL_Q8], x.b, 0x43004300u, middle, last);
+    for (u32 j = 0; j < B_TILES(NC); j++) {
+        const uint4 b = x.b[j];
+        int d[2][4];
+        mma_codes_first(d[0], first, b.x, b.y);
+        if (q4 || SETS == 2)
+            mma_codes_first(d[1], second, b.z, b.w);
+        else
+            mma_codes(d[0], second, b.z, b.w);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            if (COLUMNS == 1 && i % 2) continue; // the lane's second column repeats the first
-            float v = lo[i] + lo2[i];
-            if (!EXACT_CODES) v = fmaf(-128.0f, sum[i & 1], v);
-            if (CELL == CELL_Q8) v += EXACT_CODES ? hi[i] + hi2[i] : fmaf(-2048.0f, sum[i & 1], hi[i] + hi2[i]);
-            tot[i] = fmaf(sb[i / 2], v, tot[i]);
-            tot[i] = fmaf(sb[2 + i / 2], sum[i & 1], tot[i]);
+            const u32 row = i / 2, column = NC == 1 ? 0 : i % 2;
+#pragma unroll
+            for (u32 set = 0; set < SETS; set++) {
+                float v = __int_as_float(d[set][i]), scale = sb[set][row] * x.scale[column];
+                if (q4 && SETS == 1)
+                    v = fmaf(__int_as_float(d[1][i]), 1.0f / 16, v) - MAGIC_FLOAT * (1 + 1.0f / 16); // exact, all of it
+                else
+                    v -= MAGIC_FLOAT;
+                if (q4 && set == 1) scale *= 1.0f / 16;
+                sums.digit[j][i] = fmaf(scale, v, sums.digit[j][i]);
+            }
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < OUTPUTS(NC); i++) {
+        const u32 row = NC == 1 ? i : i / 2, column = NC == 1 ? 0 : i % 2;
+#pragma unroll
+        for (u32 set = 0; set < SETS; set++) {
+            float sum = SETS < SETS_MAX ? x.sum[0][column] + x.sum[SETS_MAX - 1][column] : x.sum[set][column];
+            sums.bias[i] = fmaf(sb[set][2 + row], sum, sums.bias[i]);
         }
     }
 }
 
-// A warp's share of one tile: blocks [first, first + count), from `unit` of the stream on.
-template <u32 CELL, u32 WIDE, u32 SETS>
-static __device__ __forceinline__ void tile_mma(float (&tot)[4], const md_stream &s, u32 unit, u32 first, u32 count, u32 lane,
-                                                u32 columns) {
-    u32 at = stream_wrap(unit);
-#pragma unroll 2
-    for (u32 i = 0; i < count; i++) {
-        md_acts x;
-        acts_load(x, first + i, lane, columns);
-        block_mma<CELL, WIDE, SETS>(tot, stream_at(s, at), x, lane);
-        at = stream_next(at, block_units(CELL, WIDE, SETS));
+// One block of a tile of bf16, f16 or fp32 weights, as bf16 planes.
+template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&sum)[4], md_at codes, u32 index, u32 lane, u32 columns) {
+    u32 column = lane >> 2;
+    if (column >= columns) column = 0; // its results are not used
+    const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + index * 64 + 8 * (lane & 3));
+    uint4 lo = at[0], hi = at[4];
+#pragma unroll
+    for (u32 plane = 0; plane < planes_of(CELL); plane++) {
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            uint4 a = stream_load<uint4>(codes + (plane * 128 + j * 32 + lane) * UNIT), b = j < 2 ? lo : hi;
+            mma(sum, a.x, a.y, a.z, a.w, j % 2 ? b.z : b.x, j % 2 ? b.w : b.y);
+        }
     }
 }
 
-// Units of one block of each format.
-static __constant__ u8 FORMAT_UNITS[] = {
-#define FORMAT_SIZE(id, cell, wide, sets) (u8)block_units(cell, wide, sets),
+// A warp's share of its next tile to the lane's outputs. With one column only the lanes of
+// column 0 (t = 0) have any.
+template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND>
+static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], const md_stream &s, const md_lane<NC> &x, u32 lane,
+                                                    u32 columns) {
+    constexpr u32 size = block_units(CELL, WIDE, SETS);
+    if (CELL > CELL_Q8) {
+        float sum[4] = {0, 0, 0, 0};
+#pragma unroll 1
+        for (u32 i = 0; i < x.count; i++) block_wide<CELL>(sum, stream_at(s, x.at + i * size), x.first + i, lane, columns);
+#pragma unroll
+        for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sum[NC == 1 ? 2 * i : i];
+        return;
+    }
+    md_sums<NC> sums = {};
+    const md_at tile = stream_at(s, x.at), codes = tile + lane * 16, scales = tile + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
+    constexpr u32 unroll = NC > 1 ? 1 : KIND::most <= UNROLL_ALL ? KIND::most : UNROLL;
+#pragma unroll 1
+    for (u32 i0 = 0; i0 < KIND::most; i0 += unroll) {
+#pragma unroll
+        for (u32 k = 0; k < unroll; k++) {
+            const u32 i = i0 + k;
+            if (i >= KIND::most || (!KIND::even && i >= x.count)) break;
+            md_acts<NC> acts;
+            acts_load<NC>(acts, x, i);
+            block_codes<CELL, WIDE, SETS ? SETS : 1, NC>(sums, codes + i * size * UNIT, scales + i * size * UNIT, acts);
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < OUTPUTS(NC); i++) {
+        float low, mid, high;
+        if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
+            low = sums.digit[0][2 * i], mid = sums.digit[0][2 * i + 1];
+            high = __shfl_down_sync(~0u, sums.digit[0][2 * i], 1);
+        } else {
+            low = sums.digit[0][i], mid = sums.digit[B_TILES(NC) / 2][i], high = sums.digit[B_TILES(NC) - 1][i];
+        }
+        out[i] = fmaf(65536.0f, high, fmaf(256.0f, mid, low)) + sums.bias[i];
+    }
+}
+
+// Units of one block of a format.
+static __device__ __forceinline__ u32 format_units(u32 format) {
+    u32 units = 0;
+#define FORMAT_SIZE(id, cell, wide, sets) units = format == (id) ? block_units(cell, wide, sets) : units;
     FORMATS(FORMAT_SIZE)
 #undef FORMAT_SIZE
-};
-
-// A thread's entry to its place in SH_XS (entries past the vector's end are zeros).
-static __device__ __forceinline__ void vector_store(const md_ctx &ctx, uint4 v, u32 c, u32 block, u32 side, u32 e, u32 blocks) {
-    if (side >= 2 || block >= blocks) return;
-    u32 *to = (u32 *)(SH_XS + c * XSTRIDE + block * 64 + e / 3 * 16 + e % 3 * 6);
-    to[0] = v.x, to[1] = v.y;
-    if (e % 3 < 2) to[2] = v.z;
+    return units;
 }
 
-// The sum of each set of a block, from its 12 entries: an entry, a tile, two tiles, four.
-static __device__ __forceinline__ void block_sums(uint4 v, u32 c, u32 block, u32 side, u32 e, u32 blocks) {
-    float s = ((bf_lo(v.x) + bf_hi(v.x)) + (bf_lo(v.y) + bf_hi(v.y))) + (bf_lo(v.z) + bf_hi(v.z)); // third entry: z is 0
-    float a = __shfl_down_sync(~0u, s, 1), b = __shfl_down_sync(~0u, s, 2);
-    s = s + a + b; // lanes 0, 3, 6, 9 of a block
-    s += __shfl_down_sync(~0u, s, 3);
-    float rest = __shfl_down_sync(~0u, s, 6);
-    if (side >= 2 || block >= blocks || e) return;
-    float *to = SH_XSUMS + block * SETS_MAX * COLUMNS + c;
-    if (SETS_MAX == 1)
-        to[0] = s + rest;
+// The kinds of matrix stages. `split` warps share a tile; an item of gate_up is two tiles, of gate and of up.
+template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_kind {
+    static constexpr u32 blocks = BLOCKS, split = SPLIT, input = INPUT, tiles_in = TILES_IN;
+    static constexpr bool norm = NORM;
+    static constexpr u32 lanes = CONSUMER_WARPS / SPLIT;           // tiles under way at once
+    static constexpr u32 most = (BLOCKS + SPLIT - 1) / SPLIT;      // blocks of a tile that one warp takes
+    static constexpr bool even = BLOCKS % SPLIT == 0;
+};
+struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true> {};
+struct md_out : md_kind<NB_ATTN, SPLIT_OUT, VECTOR_ATTN, T_ATTN, false> {};
+struct md_gate_up : md_kind<NB_X, SPLIT_GATE_UP, VECTOR_XA, T_X, true> {};
+struct md_down : md_kind<NB_F, SPLIT_DOWN, VECTOR_ACT, T_F, false> {};
+struct md_head : md_kind<NB_X, SPLIT_HEAD, VECTOR_XB, T_X, true> {};
+template <typename A, typename B> constexpr bool is_kind = false;
+template <typename A> constexpr bool is_kind<A, A> = true;
+
+// A CTA's tiles of a stage in the stream: their formats, and where each begins. Of qkv the format changes at tiles `k` and
+// `v` of the run, of gate_up with every tile, of the others never.
+struct md_tiles {
+    u32 end; // unit after the last
+    u32 start, format0, format1, format2; // units; of q, k, v; of gate, up; of the only matrix
+    u32 k, v;
+};
+template <typename KIND> static __device__ __forceinline__ u32 tile_unit(const md_tiles &tiles, u32 i) {
+    const u32 size0 = KIND::blocks * format_units(tiles.format0);
+    if (is_kind<KIND, md_gate_up>)
+        return tiles.start + (i >> 1) * (size0 + KIND::blocks * format_units(tiles.format1)) + (i & 1) * size0;
+    if (!is_kind<KIND, md_qkv>) return tiles.start + i * size0;
+    u32 a = min(i, tiles.k), b = min(i, tiles.v) - a;
+    return tiles.start + a * size0 + KIND::blocks * (b * format_units(tiles.format1) + (i - a - b) * format_units(tiles.format2));
+}
+template <typename KIND> static __device__ __forceinline__ u32 tile_format(const md_tiles &tiles, u32 i) {
+    if (is_kind<KIND, md_gate_up>) return i & 1 ? tiles.format1 : tiles.format0;
+    if (!is_kind<KIND, md_qkv>) return tiles.format0;
+    return i < tiles.k ? tiles.format0 : i < tiles.v ? tiles.format1 : tiles.format2;
+}
+
+template <int NC, typename KIND>
+static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const md_tiles &tiles, u32 columns) {
+    const u32 g = ctx.lane >> 2, t = ctx.lane & 3, k = ctx.warp % KIND::split;
+    md_lane<NC> x;
+    x.first = k * KIND::blocks / KIND::split;
+    x.count = KIND::even ? KIND::most : (k + 1) * KIND::blocks / KIND::split - x.first;
+    // Columns of B that hold nothing repeat others: their results are not used.
+    if (NC == 1)
+        x.digits = shared_address(digits_of(x.first, min(g, DIGITS - 1u), 0) + 16 * t);
     else
-        to[0] = s, to[(SETS_MAX - 1) * COLUMNS] = rest;
+        x.digits = shared_address(digits_of(x.first, 0, g < columns ? g : 0) + 16 * t);
+    pin(x.digits);
+#pragma unroll
+    for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
+        x.group[i] = shared_address(group_of(x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0));
+        pin(x.group[i]);
+    }
+    x.red = shared_address(SH_RED + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)); // of tile `warp / split`
+    pin(x.red);
+    x.tile = ctx.warp / KIND::split;
+    x.format = tile_format<KIND>(tiles, x.tile);
+    x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
+    x.step = tile_unit<KIND>(tiles, KIND::lanes) - tiles.start; // where all steps are alike
+    pin(x.format), pin(x.at), pin(x.step);
+    return x;
 }
 
-// Brings an input vector to shared memory, normalised where `norm` is given, and the sums of its groups. A warp takes two
-// blocks at a time: a block's 12 entries lie in lanes 0..11 and 12..23. True when someone failed.
-template <int NC>
-static __device__ __forceinline__ bool load_vector(md_ctx &ctx, u32 vector, u32 tiles, u32 blocks, u32 tag, const float *norm) {
-    const md_params *p = ctx.p;
-    const u32 columns = NC == 1 ? 1 : p->columns;
-    const u32 side = ctx.lane / 12, e = ctx.lane % 12; // side 2: idle lanes
-    if (norm) // the norm's weights, asked for before the wait
+// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay.
+template <int NC, typename KIND>
+static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
+                                                     u32 columns) {
+    u32 red = x.red;
 #pragma unroll 1
-        for (u32 i = ctx.tid; i < T_X * 4; i += CONSUMERS) copy16_async(SH_NORM + 4 * i, norm + 4 * i);
-    if (norm && ctx.lane < NC) SH_PARTS[ctx.lane * CONSUMER_WARPS + ctx.warp] = 0;
-    __syncwarp();
-    const u32 passes = (blocks + 2 * CONSUMER_WARPS - 1) / (2 * CONSUMER_WARPS), items = passes * columns;
-    constexpr u32 BATCH = 2; // loads of a thread under way at once
-#pragma unroll 1
-    for (u32 i0 = 0; i0 < items; i0 += BATCH) {
-        uint4 v[BATCH];
-#pragma unroll
-        for (u32 k = 0; k < BATCH; k++) {
-            u32 i = i0 + k, pass = NC == 1 ? i : i / columns, c = NC == 1 ? 0 : i % columns;
-            u32 tile = ((pass * CONSUMER_WARPS + ctx.warp) * 2 + side) * 4 + e / 3;
-            if (i < items && side < 2 && tile < tiles) v[k] = load_entry(entry_of(p, vector, tiles, c, tile, e % 3));
-        }
-#pragma unroll
-        for (u32 k = 0; k < BATCH; k++) {
-            u32 i = i0 + k, pass = NC == 1 ? i : i / columns, c = NC == 1 ? 0 : i % columns;
-            u32 block = (pass * CONSUMER_WARPS + ctx.warp) * 2 + side, tile = block * 4 + e / 3;
-            if (i >= items || block - side >= blocks) continue; // the same for the whole warp
-            uint4 got = make_uint4(0, 0, 0, 0);
-            if (side < 2 && tile < tiles) got = wait_entry_from(ctx, entry_of(p, vector, tiles, c, tile, e % 3), tag, v[k]);
-            vector_store(ctx, got, c, block, side, e, blocks);
-            if (norm) {
-                float sum = fmaf(bf_lo(got.x), bf_lo(got.x), bf_hi(got.x) * bf_hi(got.x));
-                sum = fmaf(bf_lo(got.y), bf_lo(got.y), sum), sum = fmaf(bf_hi(got.y), bf_hi(got.y), sum);
-                sum = fmaf(bf_lo(got.z), bf_lo(got.z), sum), sum = fmaf(bf_hi(got.z), bf_hi(got.z), sum); // zeros in a third entry
-                sum = warp_sum(side < 2 ? sum : 0.0f);
-                if (ctx.lane == 0) SH_PARTS[c * CONSUMER_WARPS + ctx.warp] += sum;
-            } else {
-                block_sums(got, c, block, side, e, blocks);
-            }
-        }
-    }
-    if (!norm) return consumers_any(ctx.failed);
-    copies_wait();
-    if (consumers_any(ctx.failed)) return true;
-    MARK(1);
-#pragma unroll 1
-    for (u32 i = 0; i < items; i++) {
-        u32 pass = NC == 1 ? i : i / columns, c = NC == 1 ? 0 : i % columns;
-        u32 block = (pass * CONSUMER_WARPS + ctx.warp) * 2 + side, tile = block * 4 + e / 3, at = tile * 16 + e % 3 * 6;
-        if (block - side >= blocks) continue;
-        float sum = 0;
-#pragma unroll
-        for (u32 w = 0; w < CONSUMER_WARPS / 4; w++) {
-            float4 part = ((const float4 *)(SH_PARTS + c * CONSUMER_WARPS))[w];
-            sum += (part.x + part.y) + (part.z + part.w);
-        }
-        float r = reciprocal_root(fmaf(sum, 1.0f / HIDDEN, NORM_EPS));
-        u32 out[3] = {0, 0, 0};
-        if (side < 2 && tile < tiles) {
-            const u32 *own = (const u32 *)(SH_XS + c * XSTRIDE + at);
-#pragma unroll
-            for (u32 k = 0; k < 3; k++) {
-                if (k == 2 && e % 3 == 2) continue;
-                float2 w = *(const float2 *)(SH_NORM + at + 2 * k);
-                u32 x = own[k];
-                u32 n = bf_pair(bf_lo(x) * r, bf_hi(x) * r);
-                out[k] = bf_pair(w.x * bf_lo(n), w.y * bf_hi(n));
-            }
-        }
-        uint4 got = make_uint4(out[0], out[1], out[2], 0);
-        vector_store(ctx, got, c, block, side, e, blocks);
-        block_sums(got, c, block, side, e, blocks);
-    }
-    consumers_sync();
-    return false;
-}
-
-// What a kind of matrix stage looks like. `split` warps share a tile.
-struct md_kind {
-    u32 blocks, split, split_log2;
-    u32 input, tiles_in;
-    u32 norm, norm_stride; // where in aux the norm's weights of layer 0 lie, and how far a layer's are apart; ~0: no norm
-};
-
-// The partial sums of `tiles` consecutive tiles of this CTA's run, the first at unit `unit`, to SH_RED. `format_of(i)` is
-// the format of the i-th. Returns the unit after the last.
-template <int NC, typename FormatOf>
-static __device__ __forceinline__ u32 tiles_mma(md_ctx &ctx, md_stream &s, const md_kind &kind, u32 first, u32 count,
-                                                u32 unit, u32 tiles, u32 columns, FormatOf format_of) {
-    const u32 lanes = CONSUMER_WARPS >> kind.split_log2, slot = ctx.warp >> kind.split_log2, k = ctx.warp & (kind.split - 1);
-#pragma unroll 1
-    for (u32 i = 0; i < tiles; i++) {
-        u32 format = format_of(i), block = FORMAT_UNITS[format], begin = unit;
-        unit += kind.blocks * block;
-        if ((i & (lanes - 1)) != slot) continue;
-        u32 at = begin + first * block;
-        float tot[4] = {0, 0, 0, 0};
-        stream_release(s, at, ctx.lane, ctx.p->deadline_us);
-        stream_need(s, at + count * block - 1, ctx.p->deadline_us);
-        switch (format) {
-#define FORMAT_CASE(id, cell, wide, sets)                                                                              \
-    case id: tile_mma<cell, wide, sets>(tot, s, at, first, count, ctx.lane, columns); break;
+    while (x.tile < end) {
+        if (!fits) s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
+        float out[OUTPUTS(NC)];
+        switch (x.format) {
+#define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, x, ctx.lane, columns); break;
             FORMATS(FORMAT_CASE)
 #undef FORMAT_CASE
         }
-        stream_release(s, at + count * block, ctx.lane, ctx.p->deadline_us);
-        u32 g = ctx.lane >> 2, c = (ctx.lane & 3) * 2;
-        float *red = SH_RED + ((i << kind.split_log2) + k) * 16 * NC;
         if (NC == 1) {
-            if (c == 0) red[g] = tot[0], red[g + 8] = tot[2];
-        } else if (c < NC) {
-            *(float2 *)(red + g * NC + c) = make_float2(tot[0], tot[1]);
-            *(float2 *)(red + (g + 8) * NC + c) = make_float2(tot[2], tot[3]);
+            if (ctx.lane % 4 == 0) at_shared<float>(red) = out[0], at_shared<float>(red + 32) = out[1];
+        } else if (ctx.lane % 4 * 2 < NC) {
+            at_shared<float2>(red) = make_float2(out[0], out[1]);
+            at_shared<float2>(red + 8 * NC * 4) = make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]);
+        }
+        red += CONSUMER_WARPS * 16 * NC * 4;
+        x.tile += KIND::lanes;
+        if (is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2)) { // the format may change
+            x.format = tile_format<KIND>(tiles, x.tile);
+            x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
+        } else {
+            x.at += x.step;
         }
     }
-    stream_release(s, unit, ctx.lane, ctx.p->deadline_us);
-    return unit;
+    // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
+    if (!fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
 }
 
-// The sum of a row over the warps that share a tile, in their order.
-template <int NC> static __device__ __forceinline__ float row_sum(u32 split, u32 tile, u32 row, u32 column) {
-    const float *red = SH_RED + (tile * split * 16 + row) * NC + column;
+// The sum of a row over warps [first, last) of those that share a tile, in their order.
+template <int NC, u32 SPLIT>
+static __device__ __forceinline__ float part_sum(u32 tile, u32 row, u32 column, u32 first, u32 count) {
+    const float *red = SH_RED + ((tile * SPLIT + first) * 16 + row) * NC + column;
     float sum = 0;
-#pragma unroll 4
-    for (u32 k = 0; k < split; k++) sum += red[k * 16 * NC];
+#pragma unroll
+    for (u32 k = 0; k < count; k++) sum += red[k * 16 * NC];
     return sum;
+}
+// The sum of a row over all of them: of the first half, plus of the second.
+template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(u32 tile, u32 row, u32 column) {
+    return part_sum<NC, SPLIT>(tile, row, column, 0, SPLIT / 2) + part_sum<NC, SPLIT>(tile, row, column, SPLIT / 2, SPLIT - SPLIT / 2);
+}
+// The same shared by the two halves of a warp (SPLIT over 1: even).
+template <u32 SPLIT> static __device__ __forceinline__ float row_sum_halves(u32 tile, u32 row, u32 half) {
+    if (SPLIT == 1) return row_sum<1, SPLIT>(tile, row, 0);
+    float sum = part_sum<1, SPLIT>(tile, row, 0, half * (SPLIT / 2), SPLIT / 2);
+    return sum + __shfl_xor_sync(~0u, sum, 16);
 }

@@ -10,7 +10,9 @@
 
 // A consumer warp's view of the stream.
 struct md_stream {
-#if !HAS_RING
+#if HAS_RING
+    u32 ring; // the ring's address
+#else
     const u8 *base; // the arena at the launch's first byte of this CTA
 #endif
     u32 have, released; // segments known to have landed; segments given back
@@ -34,37 +36,61 @@ static __device__ __forceinline__ void mbar_arrive(u64 *bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
 }
 
-// Waits until segments [0, want) have landed. Bounded: nothing but a lost copy can make it wait for long.
-static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 deadline_us) {
-    for (; s.have < want; s.have++) {
-        u32 slot = s.have % RING_SEGMENTS, parity = s.have / RING_SEGMENTS & 1;
-        if (mbar_test(&SH_FULL[slot], parity)) continue;
-        u64 start = now_ns();
-        while (!s.failed && !mbar_test(&SH_FULL[slot], parity)) s.failed = now_ns() - start > deadline_us * 1000ull;
-    }
+// The slow path of a wait for a segment: true when it did not land in time. Nothing but a lost copy can make it last.
+static __device__ __noinline__ bool stream_late(u32 segment, u32 deadline_us) {
+    u64 start = now_ns();
+    while (!mbar_test(&SH_FULL[segment % RING_SEGMENTS], segment / RING_SEGMENTS & 1))
+        if (now_ns() - start > deadline_us * 1000ull) return true;
+    return false;
+}
+// Waits until segments [0, want) have landed, a segment a lane: no more than the ring has are ever asked for at once.
+static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 lane, u32 deadline_us) {
+    if (s.have >= want) return;
+    bool late = false;
+    for (u32 i = s.have + (RELEASE_LANES == 1 ? lane : 0); i < want; i += RELEASE_LANES == 1 ? 32 : 1)
+        if (!mbar_test(&SH_FULL[i % RING_SEGMENTS], i / RING_SEGMENTS & 1) && !s.failed) late |= stream_late(i, deadline_us);
+    if (__any_sync(~0u, late)) s.failed = true;
+    __syncwarp(); // what one lane has seen land, all may read
+    s.have = want;
 }
 // Lands everything up to and including unit `last`.
-static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 deadline_us) {
-    stream_land(s, last / SEGMENT_UNITS + 1, deadline_us);
+static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 lane, u32 deadline_us) {
+    stream_land(s, last / SEGMENT_UNITS + 1, lane, deadline_us);
 }
-// Gives back every segment that ends at or before unit `next`, the first this warp will read from now on. A segment is
-// given back only once it has landed: before, the arrival could count for the segment that was in its slot.
-static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u32 lane, u32 deadline_us) {
+// Whether a stage that ends before unit `end` fits the ring whole, without anything being given back.
+static __device__ __forceinline__ bool stream_fits(const md_stream &s, u32 end) {
+    return (end - 1) / SEGMENT_UNITS < s.released + RING_SEGMENTS;
+}
+// Gives back every segment that ends at or before unit `next`, the first this warp will read from now on, a segment a
+// lane; all have landed.
+static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u32 lane) {
     u32 end = next / SEGMENT_UNITS;
-    if (s.released >= end) return;
     __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
-    for (; s.released < end; s.released++) {
-        stream_land(s, s.released + 1, deadline_us);
-        if (lane < RELEASE_LANES) mbar_arrive(&SH_EMPTY[s.released % RING_SEGMENTS]);
+#if RELEASE_LANES == 1
+    if (s.released + lane < end) mbar_arrive(&SH_EMPTY[(s.released + lane) % RING_SEGMENTS]);
+#else
+    for (u32 i = s.released; i < end; i++) mbar_arrive(&SH_EMPTY[i % RING_SEGMENTS]);
+#endif
+    s.released = max(s.released, end);
+}
+// The same for a stage that does not fit the ring: gives back what lies before unit `next`, landing it first (else the
+// arrival could count for the segment that was in its slot), and lands up to unit `last`. Out of line: it is rare where
+// time is short.
+static __device__ __noinline__ md_stream stream_turn(md_stream s, u32 next, u32 last, u32 lane, u32 deadline_us) {
+    u32 end = next / SEGMENT_UNITS;
+    while (s.released < end) {
+        u32 until = min(end, s.released + RING_SEGMENTS);
+        stream_land(s, until, lane, deadline_us);
+        stream_release(s, until * SEGMENT_UNITS, lane);
     }
+    stream_need(s, last, lane, deadline_us);
+    return s;
 }
-static __device__ __forceinline__ u32 stream_wrap(u32 unit) { return unit % RING_UNITS; }
-static __device__ __forceinline__ u32 stream_next(u32 wrapped, u32 units) {
-    u32 at = wrapped + units;
-    return at >= RING_UNITS ? at - RING_UNITS : at;
-}
-// A block's bytes; they follow each other even where the block crosses the ring's end (RING_OVERFLOW).
-static __device__ __forceinline__ const u8 *stream_at(const md_stream &, u32 wrapped) { return SH_RING + wrapped * UNIT; }
+// Where a unit lies. The bytes that a warp takes of a tile, or a block of weights that are not quantized, follow each
+// other even across the ring's end (RING_OVERFLOW).
+typedef u32 md_at;
+static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.ring + unit % RING_UNITS * UNIT; }
+template <typename T> static __device__ __forceinline__ T stream_load(md_at at) { return at_shared<const T>(at); }
 static __device__ __forceinline__ u32 stream_token_end(u32 unit) {
     return (unit + SEGMENT_UNITS - 1) / SEGMENT_UNITS * SEGMENT_UNITS;
 }
@@ -107,9 +133,11 @@ drain: // shared memory must not be left while copies into it are under way
         while (!mbar_test(&SH_FULL[i % RING_SEGMENTS], i / RING_SEGMENTS & 1)) {}
 }
 #else
-static __device__ __forceinline__ void stream_need(md_stream &, u32, u32) {}
-static __device__ __forceinline__ void stream_release(md_stream &, u32, u32, u32) {}
-static __device__ __forceinline__ u32 stream_wrap(u32 unit) { return unit; }
-static __device__ __forceinline__ u32 stream_next(u32 unit, u32 units) { return unit + units; }
-static __device__ __forceinline__ const u8 *stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }
+static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
+static __device__ __forceinline__ bool stream_fits(const md_stream &, u32) { return true; }
+static __device__ __forceinline__ void stream_release(md_stream &, u32, u32) {}
+static __device__ __forceinline__ md_stream stream_turn(md_stream s, u32, u32, u32, u32) { return s; }
+typedef const u8 *md_at;
+static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }
+template <typename T> static __device__ __forceinline__ T stream_load(md_at at) { return *(const T *)at; }
 #endif

@@ -11,21 +11,23 @@ typedef unsigned long long u64;
 
 #define UNIT 16 // bytes in which stream positions are counted
 #define SEGMENT_UNITS (SEGMENT_BYTES / UNIT)
-#define CONSUMER_WARPS 16
 #define CONSUMERS (CONSUMER_WARPS * 32)
-#define THREADS (CONSUMERS + 32) // the last warp is the producer of the weight stream
+#define THREADS (CONSUMERS + PRODUCER_WARPS * 32) // the first of the last warps is the producer of the weight stream
 
 #define XSTRIDE (BLOCKS_MAX * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
+#define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: scale of its digits, sum of each set of its values
 #define RED_FLOATS (COLUMNS == 1 ? 4096 : 8192) // partial sums of a round of tiles
 
-#define ATTN_ROWS 64 // positions of one attention block on the GPU
+#define ATTN_ROWS 128 // positions of one attention block on the GPU
 #define REP (Q_HEADS / KV_HEADS)
 #define PARTIAL_ENTRIES ((HEAD_DIM + 2 + 2) / 3) // a partial {m, l, o[HEAD_DIM]} in entries of 3 fp32 and a tag
-#define Q_STRIDE (HEAD_DIM + 4)
-#define S_STRIDE (ATTN_ROWS + 1)
-#define K_STRIDE (HEAD_DIM * 2 + 16) // bytes of a cached row in shared memory
-#define MERGE_PARTS 8 // of a CTA, which take every eighth block each
-#define MERGE_FEW 16  // up to this many blocks of a head are merged from shared memory
+#define S_STRIDE (ATTN_ROWS + 8)
+#define HEAD_SETS ((REP + 7) / 8)         // of 8 query heads that share a kv head
+#define QUERY_STRIDE (HEAD_DIM * 2 + 64)  // bytes; shifts the banks of rows
+#define V_STRIDE (HEAD_DIM * 2 + 16)      // bytes of a cached row of values in shared memory
+#define PROB_STRIDE (ATTN_ROWS * 2 + 16)  // bytes
+#define Q_STRIDE (HEAD_DIM + 4)           // quantized caches: fp32 queries
+#define CODE_STRIDE (HEAD_DIM + 16)       // and bytes of a row of codes
 
 #define CANDIDATES 64 // likeliest tokens that the kernel samples from
 #define KEYS 512      // ranks of a column that fit shared memory while they are sought
@@ -48,14 +50,30 @@ static __host__ __device__ constexpr u32 code_units(u32 cell) { return planes_of
 static __host__ __device__ constexpr u32 block_units(u32 cell, u32 wide, u32 sets) {
     return code_units(cell) + sets * (wide ? 8 : 4);
 }
-static __host__ __device__ constexpr u32 largest_block() {
+static __host__ __device__ constexpr u32 largest_block(bool quantized) {
     u32 most = 0;
-#define FORMAT_MOST(id, cell, wide, sets) most = larger(most, block_units(cell, wide, sets));
+#define FORMAT_MOST(id, cell, wide, sets) most = larger(most, (cell) <= CELL_Q8 || !quantized ? block_units(cell, wide, sets) : 0);
     FORMATS(FORMAT_MOST)
 #undef FORMAT_MOST
     return most;
 }
-#define RING_OVERFLOW align128(largest_block() * UNIT) // the ring's first bytes lie once more behind its end
+// Whether any weights are bf16, f16 or fp32: then inputs are kept as bf16, too.
+static __host__ __device__ constexpr bool any_wide() {
+    bool any = false;
+#define FORMAT_WIDE(id, cell, wide, sets) any = any || (cell) > CELL_Q8;
+    FORMATS(FORMAT_WIDE)
+#undef FORMAT_WIDE
+    return any;
+}
+#define HAS_WIDE any_wide()
+// The most blocks of a tile that one warp takes.
+static __host__ __device__ constexpr u32 share(u32 blocks, u32 split) { return (blocks + split - 1) / split; }
+static __host__ __device__ constexpr u32 most_blocks() {
+    return larger(larger(share(NB_X, SPLIT_QKV), share(NB_ATTN, SPLIT_OUT)),
+                  larger(larger(share(NB_X, SPLIT_GATE_UP), share(NB_F, SPLIT_DOWN)), share(NB_X, SPLIT_HEAD)));
+}
+// The ring's first bytes lie once more behind its end.
+#define RING_OVERFLOW align128(larger(largest_block(false), most_blocks() * largest_block(true)) * UNIT)
 
 struct md_map { // bytes from the start of shared memory
     static constexpr u32 runs = 0;
@@ -64,30 +82,38 @@ struct md_map { // bytes from the start of shared memory
     static constexpr u32 caches = tokens + 128;
     static constexpr u32 work = caches + (COLUMNS == 1 ? align128(LAYERS * 48) : 0);
     // matrix stages
-    static constexpr u32 xs = work;
-    static constexpr u32 red = xs + align128(COLUMNS * XSTRIDE * 2);
+    static constexpr u32 digits = work;
+    static constexpr u32 groups = digits + align128(BLOCKS_MAX * 3 * COLUMNS * 64);
+    static constexpr u32 xs = groups + align128(BLOCKS_MAX * COLUMNS * GROUP_FLOATS * 4);
+    static constexpr u32 red = xs + (HAS_WIDE ? align128(COLUMNS * XSTRIDE * 2) : 0);
     static constexpr u32 parts = red + align128(RED_FLOATS * 4);
-    static constexpr u32 xsums = parts + align128(COLUMNS * CONSUMER_WARPS * 4);
-    static constexpr u32 norm = xsums + align128(BLOCKS_MAX * SETS_MAX * COLUMNS * 4);
-    static constexpr u32 matvec_end = norm + align128(T_X * 16 * 4);
+    static constexpr u32 matvec_end = parts + align128(COLUMNS * CONSUMER_WARPS * 4);
     // attention
-    static constexpr u32 k = work;
-    static constexpr u32 v = k + align128(ATTN_ROWS * K_STRIDE);
-    static constexpr u32 k_scales = v + align128(ATTN_ROWS * K_STRIDE);
+    static constexpr u32 scores = work;
+    static constexpr u32 out = scores + align128(HEAD_SETS * 8 * S_STRIDE * 4);
+    static constexpr u32 rows = out + align128(REP * 3 * PARTIAL_ENTRIES * 4);
+    static constexpr u32 v = rows; // bf16 caches
+    static constexpr u32 queries = v + align128(ATTN_ROWS * V_STRIDE);
+    static constexpr u32 own_key = queries + align128(HEAD_SETS * 8 * QUERY_STRIDE);
+    static constexpr u32 tile_max = own_key + align128(HEAD_DIM * 2);
+    static constexpr u32 probs = tile_max + align128(HEAD_SETS * 8 * (ATTN_ROWS / 8) * 4);
+    static constexpr u32 attn_end = probs + align128(2 * HEAD_SETS * 8 * PROB_STRIDE);
+    static constexpr u32 k_codes = rows; // quantized caches
+    static constexpr u32 v_codes = k_codes + align128(ATTN_ROWS * CODE_STRIDE);
+    static constexpr u32 k_scales = v_codes + align128(ATTN_ROWS * CODE_STRIDE);
     static constexpr u32 v_scales = k_scales + align128(ATTN_ROWS * (HEAD_DIM / 32) * 4);
     static constexpr u32 q = v_scales + align128(ATTN_ROWS * (HEAD_DIM / 32) * 4);
-    static constexpr u32 scores = q + align128(REP * Q_STRIDE * 4);
-    static constexpr u32 out = scores + align128(REP * S_STRIDE * 4);
-    static constexpr u32 row = out + align128(REP * 3 * PARTIAL_ENTRIES * 4);
-    static constexpr u32 attn_end = row + align128(2 * HEAD_DIM * 4);
+    static constexpr u32 row = q + align128(REP * Q_STRIDE * 4);
+    static constexpr u32 codes_end = row + align128(2 * HEAD_DIM * 4);
     // merge
     static constexpr u32 weights = work;
     static constexpr u32 sums = weights + align128(ATTN_BLOCKS * 4);
-    static constexpr u32 reduce = sums + align128((MERGE_FEW > MERGE_PARTS ? MERGE_FEW : MERGE_PARTS) * 3 * PARTIAL_ENTRIES * 4);
+    static constexpr u32 reduce = sums + align128(CONSUMERS * 4);
     static constexpr u32 merge_end = reduce + align128(CONSUMER_WARPS * 32);
     // the choice of the next tokens (next.cuh)
     static constexpr u32 next_bytes = 1024 + COLUMNS * (CANDIDATES + KEYS) * 8;
-    static constexpr u32 work_end = larger(larger(matvec_end, attn_end), larger(merge_end, work + align128(next_bytes)));
+    static constexpr u32 work_end =
+        larger(larger(larger(matvec_end, merge_end), larger(attn_end, codes_end)), work + align128(next_bytes));
 #if HAS_RING
     static constexpr u32 room = (SHARED_BYTES - work_end - RING_OVERFLOW - 256) / (SEGMENT_BYTES + 16);
     static constexpr u32 segments = room >= 32 ? 32 : room >= 16 ? 16 : room >= 8 ? 8 : room >= 4 ? 4 : 2; // masks, not divisions
@@ -107,22 +133,28 @@ struct md_kv_layer;
 #define SH_RUNS ((md_run *)(shared + md_map::runs))   // this CTA's run of each stage, [STAGES]
 #define SH_ROPE ((float2 *)(shared + md_map::rope))   // [COLUMNS][HEAD_DIM / 2] {cos, sin} of this step's positions
 #define SH_TOKENS ((u32 *)(shared + md_map::tokens))  // [COLUMNS] this step's
+#define SH_FAILED ((volatile u32 *)(shared + md_map::tokens + 64)) // the tag of the stage in which someone failed, or 0
 #define SH_CACHES ((md_kv_layer *)(shared + md_map::caches)) // [LAYERS] of the only column, where COLUMNS is 1
-#define SH_XS ((u16 *)(shared + md_map::xs))          // [COLUMNS][XSTRIDE] bf16 input of a matrix stage
+#define SH_DIGITS (shared + md_map::digits)           // [BLOCKS_MAX][3][COLUMNS][64] the input of a matrix stage (input.cuh)
+#define SH_GROUPS ((float *)(shared + md_map::groups)) // [BLOCKS_MAX][COLUMNS][GROUP_FLOATS]
+#define SH_XS ((u16 *)(shared + md_map::xs))          // HAS_WIDE: [COLUMNS][XSTRIDE] the same as bf16
 #define SH_RED ((float *)(shared + md_map::red))      // [tiles of a round][split][16][COLUMNS] partial sums
 #define SH_PARTS ((float *)(shared + md_map::parts))  // [COLUMNS][CONSUMER_WARPS] partial sums of squares
-#define SH_XSUMS ((float *)(shared + md_map::xsums)) // [BLOCKS_MAX][SETS_MAX][COLUMNS] sums of the input's groups
-#define SH_NORM ((float *)(shared + md_map::norm)) // [T_X * 16] the norm's weights
-#define SH_K (shared + md_map::k)                     // [ATTN_ROWS][K_STRIDE] rows as the cache stores them
-#define SH_V (shared + md_map::v)
+#define SH_SCORES ((float *)(shared + md_map::scores)) // [HEAD_SETS * 8][S_STRIDE]
+#define SH_OUT ((float *)(shared + md_map::out))       // [REP][3 * PARTIAL_ENTRIES] {m, l, o}
+#define SH_V (shared + md_map::v)                      // [ATTN_ROWS][V_STRIDE] bf16
+#define SH_QUERIES (shared + md_map::queries)          // [HEAD_SETS * 8][QUERY_STRIDE] bf16
+#define SH_OWN_KEY (shared + md_map::own_key)          // [HEAD_DIM] bf16, the token's own
+#define SH_TILE_MAX ((float *)(shared + md_map::tile_max)) // [HEAD_SETS * 8][ATTN_ROWS / 8]
+#define SH_PROBS (shared + md_map::probs)              // [2][HEAD_SETS * 8][PROB_STRIDE] bf16
+#define SH_K_CODES (shared + md_map::k_codes)          // [ATTN_ROWS][CODE_STRIDE] rows as the cache stores them
+#define SH_V_CODES (shared + md_map::v_codes)
 #define SH_K_SCALES ((u32 *)(shared + md_map::k_scales)) // [ATTN_ROWS][HEAD_DIM / 32] {scale, bias}
 #define SH_V_SCALES ((u32 *)(shared + md_map::v_scales))
-#define SH_Q ((float *)(shared + md_map::q))           // [REP][Q_STRIDE]
-#define SH_SCORES ((float *)(shared + md_map::scores)) // [REP][S_STRIDE]
-#define SH_OUT ((float *)(shared + md_map::out))       // [REP][3 * PARTIAL_ENTRIES]
-#define SH_ROW ((float *)(shared + md_map::row))       // [2][HEAD_DIM] the token's own key and value
+#define SH_Q ((float *)(shared + md_map::q))             // [REP][Q_STRIDE]
+#define SH_ROW ((float *)(shared + md_map::row))         // [2][HEAD_DIM] the token's own key and value
 #define SH_WEIGHTS ((float *)(shared + md_map::weights)) // [ATTN_BLOCKS]
-#define SH_SUMS ((float *)(shared + md_map::sums))       // [MERGE_FEW, MERGE_PARTS][3 * PARTIAL_ENTRIES]
+#define SH_SUMS ((float *)(shared + md_map::sums))       // [CONSUMERS]
 #define SH_REDUCE ((float *)(shared + md_map::reduce))   // [2 * CONSUMER_WARPS]
 #if HAS_RING
 #define SH_RING (shared + md_map::ring)

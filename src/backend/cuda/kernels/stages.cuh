@@ -41,13 +41,6 @@ static __device__ __forceinline__ bool stage_embed(md_ctx ctx, u32 tag) {
 
 // ---- matrix stages --------------------------------------------------------------------------------------------------
 
-#define SPLIT_LOG2(split) (split == 16 ? 4 : split == 8 ? 3 : split == 4 ? 2 : split == 2 ? 1 : 0)
-#define KIND_QKV 0
-#define KIND_OUT 1
-#define KIND_GATE_UP 2
-#define KIND_DOWN 3
-#define KIND_HEAD 4
-
 struct md_best { // of the logits a thread has seen
     float value;
     u32 index;
@@ -88,106 +81,122 @@ static __device__ __forceinline__ float swiglu(float g, float u) {
     return bf(bf(g * sig) * u);
 }
 
-static __constant__ md_kind KINDS[] = {
-    {NB_X, SPLIT_QKV, SPLIT_LOG2(SPLIT_QKV), VECTOR_XB, T_X, AUX_ATTN_NORM, T_X * 16},
-    {NB_ATTN, SPLIT_OUT, SPLIT_LOG2(SPLIT_OUT), VECTOR_ATTN, T_ATTN, ~0u, 0},
-    {NB_X, SPLIT_GATE_UP, SPLIT_LOG2(SPLIT_GATE_UP), VECTOR_XA, T_X, AUX_FFN_NORM, T_X * 16},
-    {NB_F, SPLIT_DOWN, SPLIT_LOG2(SPLIT_DOWN), VECTOR_ACT, T_F, ~0u, 0},
-    {NB_X, SPLIT_HEAD, SPLIT_LOG2(SPLIT_HEAD), VECTOR_XB, T_X, AUX_FINAL_NORM, 0},
-};
+// A CTA's tiles of a stage, the first of them tile `first` of the stage.
+template <typename KIND>
+static __device__ __forceinline__ md_tiles tiles_of(u32 start, u32 layer, u32 first) {
+    const u8 *format = LAYER_FORMAT + layer * MATS;
+    md_tiles tiles = {0, start, HEAD_FORMAT, 0, 0, 0, 0};
+    if (is_kind<KIND, md_qkv>) {
+        tiles.format0 = format[MAT_Q], tiles.format1 = format[MAT_K], tiles.format2 = format[MAT_V];
+        tiles.k = first < T_Q ? T_Q - first : 0, tiles.v = first < T_Q + T_K ? T_Q + T_K - first : 0;
+    }
+    if (is_kind<KIND, md_gate_up>) tiles.format0 = format[MAT_GATE], tiles.format1 = format[MAT_UP];
+    if (is_kind<KIND, md_out>) tiles.format0 = format[MAT_OUT];
+    if (is_kind<KIND, md_down>) tiles.format0 = format[MAT_DOWN];
+    return tiles;
+}
 
-static __constant__ u8 FIRST_MAT[] = {MAT_Q, MAT_OUT, MAT_GATE, MAT_DOWN, 0}; // by kind
+// What a stage does with the 16 values of an output tile, one a lane of half a warp: y, and for gate_up the other
+// matrix's `up`. `old`: the lane's entry of the residual, once it carries the tag `old_tag`.
+template <int NC, typename KIND>
+static __device__ __forceinline__ void tile_end(md_ctx &ctx, u32 layer, float y, float up, u32 tile, u32 c, bool valid, uint4 old,
+                                                u32 old_tag, u32 tag, md_best *best) {
+    const md_params *p = ctx.p;
+    const u32 r = ctx.lane & 15;
+    y = bf(y);
+    if (is_kind<KIND, md_qkv>) {
+        end_qkv<NC>(ctx, layer, y, tile, c, valid, tag);
+    } else if (is_kind<KIND, md_head>) {
+        u32 row = tile * 16 + r;
+        if (!valid || row >= VOCAB) return;
+        if (p->col[c].logits) ((u16 *)p->logits)[(u64)c * VOCAB + row] = (u16)bf_bits(y);
+        if (NC == 1) best_take(*best, y, row);
+    } else if (is_kind<KIND, md_gate_up>) {
+        up = bf(up);
+        if (valid) y = biased(p, y, layer, MAT_GATE, tile, r), up = biased(p, up, layer, MAT_UP, tile, r);
+        put_tile(ctx, entry_of(p, VECTOR_ACT, T_F, c, tile, 0), bf_bits(swiglu(y, up)), valid, tag);
+    } else {
+        constexpr bool out = is_kind<KIND, md_out>;
+        if (valid) {
+            y = biased(p, y, layer, out ? MAT_OUT : MAT_DOWN, tile, r);
+            old = wait_entry_from(ctx, entry_of(p, out ? VECTOR_XB : VECTOR_XA, T_X, c, tile, r / 4), old_tag, old);
+            y = bf(entry_value(old, r % 4) + y);
+        }
+        __syncwarp();
+        put_tile(ctx, entry_of(p, out ? VECTOR_XA : VECTOR_XB, T_X, c, tile, 0), bf_bits(y), valid, tag);
+    }
+}
 
-// A matrix stage of a CTA. One body for all kinds, so that a layer's code stays in the instruction cache: a token walks
-// it over a hundred times, and a copy a kind costs several times what literals would save (docs/SPEED.md).
-template <int NC>
-static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stream, u32 stage, u32 which, u32 layer, md_best *best) {
+// A matrix stage of a CTA. What does not depend on its input comes before the wait for it: what follows the arrival is the
+// token's time.
+template <int NC, typename KIND>
+static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stream, u32 stage, u32 layer, md_best *best) {
     const md_params *p = ctx.p;
     const u32 first = SH_RUNS[stage].first, count = SH_RUNS[stage].count, tag = TAG(ctx, stage);
     if (count == 0) return false;
-    const md_kind &kind = KINDS[which];
-    const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4;
-    const u32 pair = which == KIND_GATE_UP ? 1 : 0;                                 // an item is 1 << pair tiles
-    const u32 fit = (RED_FLOATS / (16 * NC) >> kind.split_log2) & ~1u;              // tiles a round
-    const bool adds = which == KIND_OUT || which == KIND_DOWN;                      // rows are added to the residual
-    const u32 old_vector = which == KIND_OUT ? VECTOR_XB : VECTOR_XA;               // it lies here
-    const u32 old_tag = tag - (which == KIND_OUT ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // since this stage
-
-    uint4 old = make_uint4(0, 0, 0, 0); // asked for long before it is needed
-    if (adds) {
-        u32 q = ctx.warp * 2 + half, tile = first + q / columns;
-        if (q < count * columns) old = load_entry(entry_of(p, old_vector, T_X, q % columns, tile, r / 6));
+    constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
+    constexpr u32 fit = RED_FLOATS / (16 * NC) / KIND::split & ~1u;          // tiles a round
+    constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
+    const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
+    md_tiles tiles = tiles_of<KIND>(stream.position, layer, first);
+    tiles.end = tile_unit<KIND>(tiles, all);
+    const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
+    const u32 old_vector = out ? VECTOR_XB : VECTOR_XA;
+    // Output tiles: half a warp each; with one column a warp each, whose halves share the sums.
+    constexpr u32 step = NC == 1 ? 1 : 2;
+    uint4 old = make_uint4(0, 0, 0, 0);
+    if (adds) { // asked for long before it is needed
+        u32 q = ctx.warp * step + (NC == 1 ? 0 : half), t = NC == 1 ? q : q / columns;
+        if (t < count) old = load_entry(entry_of(p, old_vector, T_X, NC == 1 ? 0 : q % columns, first + t, r / 4));
     }
-    const float *norm = kind.norm == ~0u ? nullptr : PARAM_AUX(p, kind.norm + layer * kind.norm_stride);
-    if (load_vector<NC>(ctx, kind.input, kind.tiles_in, kind.blocks, tag - 1, norm)) return true;
-    MARK(2);
-
-    const u32 k = ctx.warp & (kind.split - 1), first_block = k * kind.blocks >> kind.split_log2;
-    const u32 own = ((k + 1) * kind.blocks >> kind.split_log2) - first_block;
+    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
+                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
+                                                : AUX_FFN_NORM + layer * (T_X * 16);
+    const bool fits = stream_fits(stream, tiles.end);
+    md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
+    if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
+    load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
     MARK(3);
-
-    // Formats of the stage's tiles: before edge[0], before edge[1], after; gate and up by turns.
-    const bool qkv = which == KIND_QKV;
-    const u32 edge[2] = {qkv ? T_Q : ~0u, T_Q + T_K};
-    u32 formats[3];
-    formats[0] = which == KIND_HEAD ? HEAD_FORMAT : LAYER_FORMAT[layer * MATS + FIRST_MAT[which]];
-    formats[1] = LAYER_FORMAT[layer * MATS + (qkv ? MAT_K : MAT_UP)], formats[2] = LAYER_FORMAT[layer * MATS + MAT_V];
-
-    u32 unit = stream.position;
 #pragma unroll 1
-    for (u32 done = 0; done < count << pair; done += fit) {
-        u32 n = min(fit, (count << pair) - done);
-        auto format_of = [&](u32 i) -> u32 {
-            if (which == KIND_GATE_UP) return i & 1 ? formats[1] : formats[0];
-            return first + done + i < edge[0] ? formats[0] : first + done + i < edge[1] ? formats[1] : formats[2];
-        };
-        unit = tiles_mma<NC>(ctx, stream, kind, first_block, own, unit, n, columns, format_of);
+    for (u32 done = 0; done < all; done += fit) {
+        u32 n = min(fit, all - done);
+        tiles_product<NC, KIND>(ctx, stream, tiles, lane, done + n, fits, columns);
+        if (done + n == all) stream_release(stream, tiles.end, ctx.lane); // all of it has landed
         if (stream.failed && !ctx.failed) { // the weights did not come: said as a wait for their position
             u64 long_ago = 1;
-            wait_over((u32 *)p->report, 0, stage, unit, stream.have, long_ago);
+            wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
             ctx.failed = true;
         }
         MARK(4);
-        if (consumers_any(ctx.failed)) return true;
+        failure_note(ctx);
+        consumers_sync();
+        const bool failed = failure_seen(ctx);
         MARK(5);
-        u32 outputs = (n >> pair) * columns; // tiles of output values, half a warp each
+        const u32 outputs = (n >> pair) * columns;
 #pragma unroll 1
-        for (u32 base = ctx.warp * 2; base < outputs; base += CONSUMER_WARPS * 2) {
-            u32 q = base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns, tile = first + (done >> pair) + t;
-            bool valid = q < outputs;
-            if (!valid) t = c = 0;
-            float y = bf(row_sum<NC>(kind.split, t << pair, r, c));
-            if (which == KIND_QKV) {
-                end_qkv<NC>(ctx, layer, y, tile, c, valid, tag);
-            } else if (which == KIND_HEAD) {
-                u32 row = tile * 16 + r;
-                if (valid && row < VOCAB) {
-                    if (p->col[c].logits) ((u16 *)p->logits)[(u64)c * VOCAB + row] = (u16)bf_bits(y);
-                    if (NC == 1) best_take(*best, y, row);
-                }
+        for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
+            u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
+            u32 tile = first + (done >> pair) + t;
+            bool valid = q < outputs && (NC > 1 || half == 0) && !failed;
+            if (q >= outputs) t = c = 0;
+            float y, up = 0;
+            if (NC > 1) {
+                y = row_sum<NC, KIND::split>(t << pair, r, c);
+                if (pair) up = row_sum<NC, KIND::split>(t * 2 + 1, r, c);
+            } else if (pair) { // the lower half sums gate, the upper one up
+                y = row_sum<NC, KIND::split>(t * 2 + half, r, c);
+                up = __shfl_xor_sync(~0u, y, 16);
             } else {
-                uint4 *to;
-                if (which == KIND_GATE_UP) {
-                    float u = bf(row_sum<NC>(kind.split, t * 2 + 1, r, c));
-                    if (valid) y = biased(p, y, layer, MAT_GATE, tile, r), u = biased(p, u, layer, MAT_UP, tile, r);
-                    y = swiglu(y, u);
-                    to = entry_of(p, VECTOR_ACT, T_F, c, tile, 0);
-                } else {
-                    if (valid) {
-                        y = biased(p, y, layer, which == KIND_OUT ? MAT_OUT : MAT_DOWN, tile, r);
-                        const uint4 *at = entry_of(p, old_vector, T_X, c, tile, r / 6);
-                        if (done || base >= CONSUMER_WARPS * 2) old = load_entry(at);
-                        old = wait_entry_from(ctx, at, old_tag, old);
-                        y = bf(entry_value(old, r) + y);
-                    }
-                    to = entry_of(p, which == KIND_OUT ? VECTOR_XA : VECTOR_XB, T_X, c, tile, 0);
-                }
-                put_tile(ctx, to, bf_bits(y), valid, tag);
+                y = row_sum_halves<KIND::split>(t, r, half);
             }
+            if (adds && valid && (done || base >= CONSUMER_WARPS * step))
+                old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
+            tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
-        if (done + fit < count << pair) consumers_sync(); // the sums are about to be overwritten
+        if (failed) return true;
+        if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
-    stream.position = unit;
+    stream.position = tiles.end;
     MARK(6);
     return false;
 }

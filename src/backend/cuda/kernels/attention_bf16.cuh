@@ -1,0 +1,216 @@
+// Attention over a block of a bf16 cache, on tensor cores. Scores: the queries of 8 heads are the rows of A, 8 positions
+// the columns of B, one warp each; keys go from the cache straight to registers, asked for before the queries have come.
+// Outputs: A is the probabilities, each as two bf16 numbers whose sum has 16 significant bits (rows 0..7 and 8..15 of A),
+// B the values from shared memory, a warp for 16 dimensions. A product with a column of ones gives the sum of the
+// probabilities.
+
+#define KEY_CHUNKS (HEAD_DIM / 32)
+#define HAS_KEY_TAIL (HEAD_DIM % 32 != 0)
+
+// A warp takes every CONSUMER_WARPS-th tile of 8 positions.
+#define KEY_TILES (ATTN_ROWS / 8 / CONSUMER_WARPS)
+static_assert(ATTN_ROWS / 8 % CONSUMER_WARPS == 0, "the warps share the tiles");
+
+// The key of the lane's position (tile * 8 + lane / 4): dimensions 32 j + 8 t .. + 7, and of a tail of 16 four.
+struct md_keys {
+    uint4 chunk[KEY_CHUNKS ? KEY_CHUNKS : 1];
+    uint2 tail;
+};
+static __device__ __forceinline__ void keys_load(md_keys &keys, const u16 *row, u32 t, bool shared_memory) {
+#pragma unroll
+    for (u32 j = 0; j < KEY_CHUNKS; j++) {
+        const uint4 *at = (const uint4 *)(row + 32 * j + 8 * t);
+        keys.chunk[j] = shared_memory ? *at : __ldcg(at);
+    }
+    if (!HAS_KEY_TAIL) return;
+    const uint2 *at = (const uint2 *)(row + 32 * KEY_CHUNKS + 4 * t);
+    keys.tail = shared_memory ? *at : __ldcg(at);
+}
+
+// Asks for the cached rows of an item: its keys to registers, its values to shared memory. Rows
+// past the end up to a multiple of 16 are zeros, since they meet probabilities of zero.
+static __device__ __forceinline__ void rows_ask(const md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 cached, md_keys (&keys)[KEY_TILES]) {
+    u64 at = ((u64)item.head * kv.context + item.block * ATTN_ROWS) * HEAD_DIM;
+#pragma unroll
+    for (u32 k = 0; k < KEY_TILES; k++) {
+        u32 position = (k * CONSUMER_WARPS + ctx.warp) * 8 + (ctx.lane >> 2);
+        keys[k] = md_keys{};
+        if (position < cached) keys_load(keys[k], (const u16 *)kv.k + at + position * HEAD_DIM, ctx.lane & 3, false);
+    }
+    const u32 units = HEAD_DIM * 2 / UNIT;
+    const u8 *from = (const u8 *)((const u16 *)kv.v + at);
+#pragma unroll 4
+    for (u32 i = ctx.tid; i < cached * units; i += CONSUMERS) copy16_async(SH_V + i / units * V_STRIDE + i % units * UNIT, from + i * UNIT);
+    u32 end = (item.n + 15) / 16 * 16;
+#pragma unroll 1
+    for (u32 i = item.n * units + ctx.tid; i < end * units; i += CONSUMERS)
+        *(uint4 *)(SH_V + i / units * V_STRIDE + i % units * UNIT) = make_uint4(0, 0, 0, 0);
+}
+
+// Queries, and with `own` the token's key and value, from the exchange to shared memory.
+static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &item, u32 tag, bool own) {
+    const u32 count = (own ? REP + 2 : REP) * PARTS_A_HEAD;
+#pragma unroll 1
+    for (u32 base = ctx.warp * 32; base < count; base += CONSUMERS) {
+        u32 i = base + ctx.lane;
+        md_part part = part_of(ctx.p, item, i);
+        uint4 v[1];
+        wait_entries<1>(ctx, v, tag, [&](u32) { return part.at; }, [&](u32) { return i < count; });
+        u8 *to = part.h < REP ? SH_QUERIES + part.h * QUERY_STRIDE : part.h == REP ? SH_OWN_KEY : SH_V + (item.n - 1) * V_STRIDE;
+        if (i < count) *(uint2 *)(to + 2 * part.dim) = make_uint2(v[0].x, v[0].y);
+    }
+}
+
+// A tile of 8 positions: scores to SH_SCORES, their maximum to SH_TILE_MAX.
+static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_item &item, u32 tile, md_keys &keys) {
+    const u32 g = ctx.lane >> 2, t = ctx.lane & 3;
+    if (item.own && tile * 8 + g == item.n - 1) keys_load(keys, (const u16 *)SH_OWN_KEY, t, true);
+    __syncwarp();
+#pragma unroll 1
+    for (u32 set = 0; set < HEAD_SETS; set++) {
+        float d[2][4] = {}; // two chains
+        if (tile * 8 < item.n) {
+            const u16 *q = (const u16 *)(SH_QUERIES + (set * 8 + g) * QUERY_STRIDE);
+#pragma unroll
+            for (u32 j = 0; j < KEY_CHUNKS; j++) {
+                uint4 a = *(const uint4 *)(q + 32 * j + 8 * t), k = keys.chunk[j];
+                mma(d[0], a.x, 0, a.y, 0, k.x, k.y);
+                mma(d[1], a.z, 0, a.w, 0, k.z, k.w);
+            }
+            if (HAS_KEY_TAIL) {
+                uint2 a = *(const uint2 *)(q + 32 * KEY_CHUNKS + 4 * t);
+                mma(d[0], a.x, 0, a.y, 0, keys.tail.x, keys.tail.y);
+            }
+        }
+        float2 s;
+        u32 position = tile * 8 + 2 * t;
+        s.x = position < item.n ? (d[0][0] + d[1][0]) * ATTN_SCALE : -INFINITY;
+        s.y = position + 1 < item.n ? (d[0][1] + d[1][1]) * ATTN_SCALE : -INFINITY;
+        *(float2 *)(SH_SCORES + (set * 8 + g) * S_STRIDE + position) = s;
+        float m = fmaxf(s.x, s.y);
+        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1)), m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+        if (t == 0) SH_TILE_MAX[(set * 8 + g) * (ATTN_ROWS / 8) + tile] = m;
+    }
+}
+
+// exp(score - maximum) as two bf16 numbers to SH_PROBS: half the positions of a head by a warp, two a lane.
+static __device__ __forceinline__ void probabilities(const md_ctx &ctx, const md_item &item) {
+#pragma unroll 1
+    for (u32 unit = ctx.warp; unit < REP * 2; unit += CONSUMER_WARPS) {
+        u32 h = unit % REP, half = unit / REP, pair = half * 32 + ctx.lane;
+        if (half * (ATTN_ROWS / 2) >= (item.n + 15) / 16 * 16) continue; // nobody reads them
+        float2 s = *(const float2 *)(SH_SCORES + h * S_STRIDE + 2 * pair);
+        float m = -INFINITY;
+#pragma unroll
+        for (u32 k = 0; k < ATTN_ROWS / 32; k++) {
+            float4 v = ((const float4 *)(SH_TILE_MAX + h * (ATTN_ROWS / 8)))[k];
+            m = fmaxf(m, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)));
+        }
+        float e0 = exp_own(s.x - m), e1 = exp_own(s.y - m);
+        u32 high = bf_pair(e0, e1), low = bf_pair(e0 - bf_lo(high), e1 - bf_hi(high));
+        u8 *to = SH_PROBS + h * PROB_STRIDE + 4 * pair;
+        *(u32 *)to = high;
+        *(u32 *)(to + HEAD_SETS * 8 * PROB_STRIDE) = low;
+        if (pair == 0) SH_OUT[h * 3 * PARTIAL_ENTRIES] = m;
+    }
+}
+static_assert(ATTN_ROWS == 128, "two positions a lane, two warps a head");
+
+// The two B operands of 16 positions by 16 values: b[0], b[1] for the first 8 values, b[2], b[3] for the others.
+static __device__ __forceinline__ void values_operand(u32 (&b)[4], const u8 *values, u32 lane) {
+    const u8 *row = values + ((lane & 7) + (lane >> 3 & 1) * 8) * V_STRIDE + (lane >> 4) * 16;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// Probabilities times 16 dimensions of the values for 8 heads: o[0], o[1] of dimensions 2 t, 2 t + 1, o[2], o[3] of
+// 8 + 2 t, 9 + 2 t of head g, and the sum of the head's probabilities.
+static __device__ __forceinline__ void tile_values(const md_item &item, u32 set, u32 tile, u32 lane, float (&o)[4], float *l) {
+    const u8 *high = SH_PROBS + (set * 8 + (lane >> 2)) * PROB_STRIDE + 4 * (lane & 3), *low = high + HEAD_SETS * 8 * PROB_STRIDE;
+    const u32 ones = 0x3f803f80u, steps = (item.n + 15) / 16;
+    float a[2][4] = {}, b[2][4] = {}, sum[2][4] = {}; // two chains each
+#pragma unroll 1
+    for (u32 s0 = 0; s0 < steps; s0 += 2) {
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            u32 s = s0 + k, v[4];
+            if (s >= steps) break;
+            values_operand(v, SH_V + s * 16 * V_STRIDE + tile * 32, lane);
+            u32 p0 = *(const u32 *)(high + 32 * s), p1 = *(const u32 *)(low + 32 * s);
+            u32 p2 = *(const u32 *)(high + 32 * s + 16), p3 = *(const u32 *)(low + 32 * s + 16);
+            mma(a[k], p0, p1, p2, p3, v[0], v[1]);
+            mma(b[k], p0, p1, p2, p3, v[2], v[3]);
+            mma(sum[k], p0, p1, p2, p3, ones, ones);
+        }
+    }
+    o[0] = (a[0][0] + a[1][0]) + (a[0][2] + a[1][2]), o[1] = (a[0][1] + a[1][1]) + (a[0][3] + a[1][3]);
+    o[2] = (b[0][0] + b[1][0]) + (b[0][2] + b[1][2]), o[3] = (b[0][1] + b[1][1]) + (b[0][3] + b[1][3]);
+    *l = (sum[0][0] + sum[1][0]) + (sum[0][2] + sum[1][2]);
+}
+
+// The output of a sequence of one block: 16 dimensions of 8 heads, to the exchange. Of the four lanes that hold a head's
+// tile, each puts an entry, whose words two of them have.
+static __device__ __forceinline__ void tile_put(md_ctx &ctx, const md_item &item, u32 set, u32 tile, const float (&o)[4], float l, u32 tag) {
+    const u32 e = ctx.lane & 3, h = set * 8 + (ctx.lane >> 2), from = (ctx.lane & 28) | (2 * e & 3);
+    const float scale = reciprocal(l);
+    u32 first = bf_pair(o[0] * scale, o[1] * scale), second = bf_pair(o[2] * scale, o[3] * scale);
+    u32 a = __shfl_sync(~0u, first, from), b = __shfl_sync(~0u, first, from + 1);
+    u32 c = __shfl_sync(~0u, second, from), d = __shfl_sync(~0u, second, from + 1);
+    if (h < REP)
+        put_entry(ctx, entry_of(ctx.p, VECTOR_ATTN, T_ATTN, item.c, (item.head * REP + h) * (HEAD_DIM / 16) + tile, e), e < 2 ? a : c,
+                  e < 2 ? b : d, 0, tag);
+}
+
+// The token's own key and value to the cache.
+static __device__ __forceinline__ void own_append(const md_ctx &ctx, const md_kv_layer &kv, const md_item &item) {
+    u64 at = ((u64)item.head * kv.context + item.block * ATTN_ROWS + item.n - 1) * HEAD_DIM;
+    for (u32 i = ctx.tid; i < HEAD_DIM; i += CONSUMERS) { // pairs of values, keys then values
+        bool value = i >= HEAD_DIM / 2;
+        u32 pair = value ? i - HEAD_DIM / 2 : i;
+        ((u32 *)((u16 *)(value ? kv.v : kv.k) + at))[pair] = ((const u32 *)(value ? SH_V + (item.n - 1) * V_STRIDE : SH_OWN_KEY))[pair];
+    }
+}
+
+// An item, whole; `blocks` is the number of the column's blocks: of one, the output leaves at once. True when someone
+// failed.
+static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 blocks, u32 tag_qkv, u32 tag,
+                                                 u32 tag_merge) {
+    md_keys keys[KEY_TILES];
+    rows_ask(ctx, kv, item, item.own ? item.n - 1 : item.n, keys);
+    parts_load(ctx, item, tag_qkv, item.own);
+    MARK(2);
+    failure_note(ctx);
+    consumers_sync();
+#pragma unroll
+    for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k]);
+    copies_wait();
+    consumers_sync();
+    if (failure_seen(ctx)) return true;
+    MARK(3);
+    probabilities(ctx, item);
+    consumers_sync();
+    MARK(4);
+    const bool only = blocks == 1;
+#pragma unroll 1
+    for (u32 unit = ctx.warp; unit < HEAD_SETS * (HEAD_DIM / 16); unit += CONSUMER_WARPS) {
+        u32 set = unit / (HEAD_DIM / 16), tile = unit % (HEAD_DIM / 16), t = ctx.lane & 3, h = set * 8 + (ctx.lane >> 2);
+        float o[4], l;
+        tile_values(item, set, tile, ctx.lane, o, &l);
+        if (only) {
+            tile_put(ctx, item, set, tile, o, l, tag_merge);
+        } else if (h < REP) {
+            float *out = SH_OUT + h * 3 * PARTIAL_ENTRIES;
+            *(float2 *)(out + 2 + tile * 16 + 2 * t) = make_float2(o[0], o[1]);
+            *(float2 *)(out + 10 + tile * 16 + 2 * t) = make_float2(o[2], o[3]);
+            if (tile == 0 && t == 0) out[1] = l;
+            if (tile == 0 && HEAD_DIM + 2 + t < 3 * PARTIAL_ENTRIES) out[HEAD_DIM + 2 + t] = 0; // what fills the last entry
+        }
+    }
+    if (item.own) own_append(ctx, kv, item);
+    if (only) return false;
+    consumers_sync();
+    item_put(ctx, item, tag);
+    return false;
+}

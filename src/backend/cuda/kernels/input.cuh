@@ -1,0 +1,183 @@
+// Input vectors of matrix stages, as the integers that the tensor cores multiply.
+//
+// A pair of blocks (128 values x) shares one power of two, its scale, such that |x| < 2^22 scales; x is rounded to an
+// integer of scales (a bf16 within 2^14 of the pair's largest is exact, the others lose what an fp32 sum would lose),
+// and the integer is written as three signed digits of base 256. A product of codes and digits is then an exact integer,
+// whatever the order of its sums. An infinity or NaN makes the scale NaN, and so all that the pair contributes to.
+//
+// A digit of a block's 64 columns lies as operand B wants it: lane t of a group of four holds the columns 8 t .. 8 t + 7
+// and 32 + 8 t .. 32 + 8 t + 7 in 16 bytes (src/plan/tile_mma.h).
+
+#define DIGITS 3
+#define LARGEST_FIELD 275u // 127 + 21 + 127: exponent fields of x's largest and of the factor to integers add up to it
+
+static __device__ __forceinline__ u8 *digits_of(u32 block, u32 digit, u32 c) {
+    return SH_DIGITS + ((block * DIGITS + digit) * COLUMNS + c) * 64;
+}
+static __device__ __forceinline__ float *group_of(u32 block, u32 c) { return SH_GROUPS + (block * COLUMNS + c) * GROUP_FLOATS; }
+
+static __device__ __forceinline__ u32 permute_bytes(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+
+// N pairs of blocks (first, first + step, ..) of column c to digits, by one warp. x: four values a lane and pair, of columns
+// 4 lane .. 4 lane + 3; normalised where NORM: times r, rounded, times w, rounded. Step by step for all pairs, since every
+// step waits for the one before.
+template <u32 N, bool NORM>
+static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, u32 c, u32 blocks, u32 lane, float r, const float4 (&w)[N]) {
+    const u32 quad = lane % 16;
+    u32 most[N], v[N][4];
+    int sums[N][2 * SETS_MAX]; // by sets of a pair's columns
+    float down[N];
+#pragma unroll
+    for (u32 k = 0; k < N; k++) {
+        if (NORM) {
+            u32 lo = bf_pair(bf_lo(x[k].x) * r, bf_hi(x[k].x) * r), hi = bf_pair(bf_lo(x[k].y) * r, bf_hi(x[k].y) * r);
+            x[k].x = bf_pair(w[k].x * bf_lo(lo), w[k].y * bf_hi(lo)), x[k].y = bf_pair(w[k].z * bf_lo(hi), w[k].w * bf_hi(hi));
+        }
+        u32 a = x[k].x & 0x7fff7fffu, b = x[k].y & 0x7fff7fffu;
+        most[k] = __reduce_max_sync(~0u, max(max(a, a << 16), max(b, b << 16)));
+    }
+#pragma unroll
+    for (u32 k = 0; k < N; k++) {
+        const u32 field = max(most[k] >> 23, 27u); // the largest's exponent
+        const float up = __uint_as_float((LARGEST_FIELD - field) << 23);
+        down[k] = field == 255 ? __int_as_float(0x7fc00000) : __uint_as_float((field - 21) << 23);
+        const float value[4] = {bf_lo(x[k].x), bf_hi(x[k].x), bf_lo(x[k].y), bf_hi(x[k].y)};
+        int sum = 0;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            int n = __float_as_int(fmaf(value[i], up, MAGIC_FLOAT)) - MAGIC_INT; // rounded to nearest even
+            sum += n;
+            v[k][i] = ((u32)n + 0x8080u) ^ 0x8080u; // bytes 0, 1, 2: the digits
+        }
+#pragma unroll
+        for (u32 i = 0; i < 2 * SETS_MAX; i++) sums[k][i] = __reduce_add_sync(~0u, lane / (16 / SETS_MAX) == i ? sum : 0);
+    }
+#pragma unroll
+    for (u32 k = 0; k < N; k++) {
+        const u32 block = 2 * (first + k * step) + lane / 16;
+        if (block >= blocks) continue;
+        if (HAS_WIDE) *(uint2 *)(SH_XS + c * XSTRIDE + block * 64 + 4 * quad) = x[k];
+        u32 low = permute_bytes(v[k][0], v[k][1], 0x5140), low2 = permute_bytes(v[k][2], v[k][3], 0x5140);
+        u32 high = permute_bytes(v[k][0], v[k][1], 0x0062), high2 = permute_bytes(v[k][2], v[k][3], 0x0062);
+        u32 *to = (u32 *)digits_of(block, 0, c) + (quad % 8 / 2 * 4 + quad / 8 * 2 + quad % 2);
+        to[0] = permute_bytes(low, low2, 0x5410);
+        to[COLUMNS * 16] = permute_bytes(low, low2, 0x7632);
+        to[2 * COLUMNS * 16] = permute_bytes(high, high2, 0x5410);
+        if (quad) continue;
+        float *group = group_of(block, c);
+        group[0] = down[k];
+#pragma unroll
+        for (u32 i = 0; i < SETS_MAX; i++) group[1 + i] = (float)(lane ? sums[k][SETS_MAX + i] : sums[k][i]) * down[k];
+    }
+}
+
+// The lane's four norm weights of a pair of blocks.
+static __device__ __forceinline__ float4 norm_quad(const float *norm, u32 pair, u32 lane) {
+    u32 at = pair * 128 + lane * 4;
+    return norm && at < T_X * 16 ? __ldg((const float4 *)(norm + at)) : make_float4(0, 0, 0, 0);
+}
+
+// Where a lane keeps its raw values of a pair of blocks until they become digits: in the digits' own place.
+static __device__ __forceinline__ uint2 *raw_of(u32 pair, u32 c, u32 lane) {
+    return (uint2 *)(digits_of(2 * pair + lane / 16, lane % 16 / 8, c) + lane % 8 * 8);
+}
+static __device__ __forceinline__ float squares_of(uint4 v, float sum) {
+    sum = fmaf(bf_lo(v.x), bf_lo(v.x), sum), sum = fmaf(bf_hi(v.x), bf_hi(v.x), sum);
+    return fmaf(bf_hi(v.y), bf_hi(v.y), fmaf(bf_lo(v.y), bf_lo(v.y), sum));
+}
+// 1 / root of the mean square of column c, from the partial sums of `warps` warps.
+static __device__ __forceinline__ float norm_factor(u32 c, u32 warps) {
+    float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (u32 w = 0; w < CONSUMER_WARPS / 4; w++) {
+        if (4 * w >= warps) break;
+        float4 part = ((const float4 *)(SH_PARTS + c * CONSUMER_WARPS))[w];
+        sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
+    }
+    return reciprocal_root(fmaf((sum[0] + sum[1]) + (sum[2] + sum[3]), 1.0f / HIDDEN, NORM_EPS));
+}
+
+// Brings the input vector of a kind of stage to shared memory, normalised with the weights `norm` where KIND has a norm.
+// A warp takes pairs of blocks, an entry a lane.
+template <int NC, typename KIND> static __device__ __forceinline__ void load_vector(md_ctx &ctx, u32 tag, const float *norm) {
+    const md_params *p = ctx.p;
+    constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
+    constexpr u32 warps = smaller(pairs, CONSUMER_WARPS), entries = KIND::tiles_in * 4;
+    const u32 first = ctx.warp * 32 + ctx.lane, step = CONSUMER_WARPS * 32; // entries
+    if (NC == 1) {
+        uint4 v[passes];
+        float4 weights[passes] = {};
+        if (KIND::norm)
+#pragma unroll
+            for (u32 k = 0; k < passes; k++) weights[k] = norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane); // before the wait
+        const uint4 *at = entry_of(p, KIND::input, KIND::tiles_in, 0, 0, first);
+        if (ctx.warp < warps)
+            wait_entries<passes>(
+                ctx, v, tag, [&](u32 k) { return at + k * step; }, [&](u32 k) { return first + k * step < entries; });
+        float r = 0;
+        if (KIND::norm) {
+            MARK(1);
+            if (ctx.warp < warps) {
+                float squares = 0;
+#pragma unroll
+                for (u32 k = 0; k < passes; k++) squares = squares_of(v[k], squares);
+                squares = warp_sum(squares);
+                if (ctx.lane == 0) SH_PARTS[ctx.warp] = squares;
+            } else if (warps % 4 && ctx.lane == 0) {
+                SH_PARTS[ctx.warp] = 0;
+            }
+            consumers_sync();
+            r = norm_factor(0, warps);
+        }
+        uint2 x[passes];
+#pragma unroll
+        for (u32 k = 0; k < passes; k++) x[k] = make_uint2(v[k].x, v[k].y);
+        if (ctx.warp < warps)
+            digits_make<passes, KIND::norm>(x, ctx.warp, CONSUMER_WARPS, 0, KIND::blocks, ctx.lane, r, weights);
+        consumers_sync();
+        return;
+    }
+    const u32 items = passes * p->columns; // a column's passes follow each other
+    constexpr u32 batch = 4;
+    float squares = 0;
+#pragma unroll 1
+    for (u32 i0 = 0; i0 < items; i0 += batch) {
+        uint4 v[batch];
+        wait_entries<batch>(
+            ctx, v, tag,
+            [&](u32 k) {
+                return entry_of(p, KIND::input, KIND::tiles_in, (i0 + k) / passes, 0, first + (i0 + k) % passes * step);
+            },
+            [&](u32 k) { return i0 + k < items && first + (i0 + k) % passes * step < entries; });
+#pragma unroll
+        for (u32 k = 0; k < batch; k++) {
+            u32 i = i0 + k, c = i / passes, pass = i % passes, pair = pass * CONSUMER_WARPS + ctx.warp;
+            if (i >= items) break; // the same for the whole warp
+            if (!KIND::norm) {
+                uint2 x[1] = {make_uint2(v[k].x, v[k].y)};
+                const float4 none[1] = {};
+                digits_make<1, false>(x, pair, 0, c, KIND::blocks, ctx.lane, 0, none);
+                continue;
+            }
+            if (2 * pair + ctx.lane / 16 < KIND::blocks) *raw_of(pair, c, ctx.lane) = make_uint2(v[k].x, v[k].y);
+            squares = squares_of(v[k], squares);
+            if (pass + 1 < passes) continue;
+            squares = warp_sum(squares);
+            if (ctx.lane == 0) SH_PARTS[c * CONSUMER_WARPS + ctx.warp] = squares;
+            squares = 0;
+        }
+    }
+    consumers_sync();
+    if (!KIND::norm) return;
+#pragma unroll 1
+    for (u32 i = 0; i < items; i++) {
+        u32 c = i / passes, pair = i % passes * CONSUMER_WARPS + ctx.warp;
+        if (pair >= pairs) continue;
+        uint2 raw[1] = {make_uint2(0, 0)};
+        if (2 * pair + ctx.lane / 16 < KIND::blocks) raw[0] = *raw_of(pair, c, ctx.lane);
+        __syncwarp(); // digits come where others' raw values lie
+        const float4 weights[1] = {norm_quad(norm, pair, ctx.lane)};
+        digits_make<1, true>(raw, pair, 0, c, KIND::blocks, ctx.lane, norm_factor(c, warps), weights);
+    }
+    consumers_sync();
+}

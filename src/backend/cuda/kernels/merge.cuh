@@ -1,0 +1,79 @@
+// The merge of attention's partials to a head's output, 16 dimensions an item, so that most CTAs have a share.
+
+#define MERGE_PARTS (CONSUMERS / 16) // of a CTA: part i takes blocks i, i + MERGE_PARTS, ..
+
+#define MERGE_KEPT 2                 // values a thread keeps from the wait for them on
+
+// Value `slot` (0..2) of an entry of a partial.
+static __device__ __forceinline__ float value_of(uint4 e, u32 slot) { return __uint_as_float(slot == 0 ? e.x : slot == 1 ? e.y : e.z); }
+
+static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials, u32 tag) {
+    const md_params *p = ctx.p;
+    const u32 tiles = HEAD_DIM / 16, dim = ctx.tid % 16, part = ctx.tid / 16;
+    float *weights = SH_WEIGHTS, *sums = SH_SUMS, *parts = SH_REDUCE;
+    bool worked = false;
+#pragma unroll 1
+    for (u32 item = ctx.cta; item < p->columns * Q_HEADS * tiles; item += p->groups) {
+        const u32 c = item / (Q_HEADS * tiles), head = item / tiles % Q_HEADS, tile = item % tiles;
+        const u32 blocks = (p->col[c].position + ctx.step) / ATTN_ROWS + 1;
+        if (blocks == 1) continue; // done by the attention itself
+        consumers_sync();          // the work area is free: of the last stage, or the last item
+        worked = true;
+        MARK(1);
+        const u32 at = 2 + tile * 16 + dim; // in the partial {m, l, o[HEAD_DIM]}
+        const uint4 *row = partial_entry(p, c, head, 0, at / 3);
+        // Asked for together: the statistics of the thread's first block, and the values of its first blocks.
+        uint4 stats = make_uint4(__float_as_uint(-INFINITY), 0, 0, tag_partials);
+        if (ctx.tid < blocks) stats = load_entry(partial_entry(p, c, head, ctx.tid, 0));
+        float value[MERGE_KEPT];
+#pragma unroll
+        for (u32 k = 0; k < MERGE_KEPT; k++) {
+            u32 b = part + k * MERGE_PARTS;
+            if (b < blocks) value[k] = value_of(wait_entry(ctx, row + b * PARTIAL_ENTRIES, tag_partials), at % 3);
+        }
+#pragma unroll 1
+        for (u32 b = part + MERGE_KEPT * MERGE_PARTS; b < blocks; b += MERGE_PARTS)
+            wait_entry(ctx, row + b * PARTIAL_ENTRIES, tag_partials); // read below, several at once
+        if (ctx.tid < blocks) stats = wait_entry_from(ctx, partial_entry(p, c, head, ctx.tid, 0), tag_partials, stats);
+        float m = __uint_as_float(stats.x), l = 0, o = 0;
+#pragma unroll 1
+        for (u32 b = ctx.tid + CONSUMERS; b < blocks; b += CONSUMERS)
+            m = fmaxf(m, __uint_as_float(wait_entry(ctx, partial_entry(p, c, head, b, 0), tag_partials).x));
+        m = warp_max(m);
+        if (ctx.lane == 0) parts[ctx.warp] = m;
+        failure_note(ctx);
+        consumers_sync();
+        if (failure_seen(ctx)) return true;
+        MARK(2);
+        for (u32 w = 0; w < CONSUMER_WARPS; w++) m = fmaxf(m, parts[w]);
+#pragma unroll 1
+        for (u32 b = ctx.tid; b < blocks; b += CONSUMERS) {
+            if (b >= CONSUMERS) stats = load_entry(partial_entry(p, c, head, b, 0)); // it has come
+            float w = exp_own(__uint_as_float(stats.x) - m);
+            weights[b] = w;
+            l = fmaf(__uint_as_float(stats.y), w, l);
+        }
+        l = warp_sum(l);
+        if (ctx.lane == 0) parts[CONSUMER_WARPS + ctx.warp] = l;
+        consumers_sync();
+#pragma unroll
+        for (u32 k = 0; k < MERGE_KEPT; k++) {
+            u32 b = part + k * MERGE_PARTS;
+            if (b < blocks) o = fmaf(value[k], weights[b], o);
+        }
+#pragma unroll 4
+        for (u32 b = part + MERGE_KEPT * MERGE_PARTS; b < blocks; b += MERGE_PARTS)
+            o = fmaf(value_of(load_entry(row + b * PARTIAL_ENTRIES), at % 3), weights[b], o);
+        sums[ctx.tid] = o;
+        consumers_sync();
+        MARK(3);
+        if (ctx.warp) continue;
+        o = l = 0;
+#pragma unroll
+        for (u32 i = 0; i < MERGE_PARTS; i++) o += sums[i * 16 + dim];
+        for (u32 w = 0; w < CONSUMER_WARPS; w++) l += parts[CONSUMER_WARPS + w];
+        put_tile(ctx, entry_of(p, VECTOR_ATTN, T_ATTN, c, head * tiles + tile, 0), bf_bits(o * reciprocal(l)), ctx.lane < 16, tag);
+    }
+    if (worked) consumers_sync();
+    return false;
+}
