@@ -210,6 +210,19 @@ def schemas_that_are_refused():  # row S5: never an answer that is not constrain
         server.refused(CHAT, {**ask(None), "response_format": form})
 
 
+def schemas_that_cost_much():
+    """Each would take minutes or all memory where work is not bounded; here it is answered or refused, and others go on."""
+    unions = {"d%d" % i: {"anyOf": [{"$ref": "#/$defs/d%d" % (i + 1)}] * 200} for i in range(6)}
+    for schema in [{"oneOf": [{"enum": ["%d-%d" % (i, k) for k in range(1000)]} for i in range(60)]},
+                   {"type": "object", "properties": {"p%d" % i: {"type": "null"} for i in range(4000)}, "required": ["p1"] * 200000},
+                   {"type": "string", "pattern": "^(((a|aa|aaa|b){0,16}){0,16}){0,16}$"}, {"type": "string", "pattern": "a.{1000}$"},
+                   {"type": "string", "pattern": "(" + "|".join("[a-z]{%d}" % i for i in range(1, 60)) + ")"},
+                   {"$ref": "#/$defs/d0", "$defs": {**unions, "d6": {"type": "string"}}}]:
+        response = server.post(CHAT, ask(schema, max_tokens=8))
+        assert response.status in (200, 400), response.data
+    assert server.complete(max_tokens=2)["usage"]["completion_tokens"] == 2
+
+
 def constraints_of_other_servers():
     """Public fault: a constraint that a server did not know was ignored, and the answer was not constrained."""
     for name, value in [("grammar", "root ::= [0-9]"), ("json_schema", {"type": "integer"}), ("guided_json", {"type": "integer"}),
@@ -222,4 +235,4 @@ def constraints_of_other_servers():
 if __name__ == "__main__":
     with Server() as server:
         main(answers_satisfy_their_schemas, formats, any_object, streamed_and_together, schemas_that_are_refused,
-             constraints_of_other_servers)
+             schemas_that_cost_much, constraints_of_other_servers)
