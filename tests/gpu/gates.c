@@ -35,6 +35,7 @@ static int failures;
 static void check(md_status status, const md_error *err, const char *what) {
     if (status == MD_OK) return;
     printf("FAIL %s: %s: %s\n", what, md_status_name(status), err->message);
+    fflush(stdout); // what follows may not come back, with a GPU that is lost
     exit(1);
 }
 
