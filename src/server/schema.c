@@ -55,6 +55,7 @@ static const char *const modelled[] = {"type",
                                        "minLength",
                                        "maxLength",
                                        "prefixItems",
+                                       "multipleOf",
                                        "additionalProperties",
                                        "exclusiveMaximum",
                                        NULL};

@@ -20,6 +20,12 @@ enum {
     MD_TYPE_OBJECT = 64
 };
 
+// An end of a range of numbers; infinite: none. open: the end itself is not in the range.
+typedef struct md_bound {
+    double value;
+    bool open;
+} md_bound;
+
 // A subschema that $ref names. It becomes a subroutine when all else is compiled, so that it may name itself.
 typedef struct md_schema_ref {
     const json_t *schema;
@@ -71,6 +77,7 @@ md_status md_schema_nothing(md_schema *s, md_error *err);                      /
 
 md_status md_schema_string(md_schema *s, const json_t *schema, md_error *err);
 md_status md_schema_number(md_schema *s, const json_t *schema, bool whole, md_error *err);
+md_status md_schema_multiple(md_schema *s, const json_t *factor, md_bound low, md_bound high, md_error *err);
 md_status md_schema_object(md_schema *s, const json_t *schema, md_error *err);
 md_status md_schema_array(md_schema *s, const json_t *schema, md_error *err);
 

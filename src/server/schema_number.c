@@ -185,16 +185,11 @@ static md_status decimal_range(md_buf *out, const end *low, const end *high) {
 
 // ---- bounds ----------------------------------------------------------------------------------------------------
 
-typedef struct bound {
-    double value;
-    bool open;
-} bound;
-
 // Reads `inclusive` and `exclusive`, of which the tighter one counts. sign -1: lower bounds.
 static md_status read_bound(md_schema *s, const json_t *schema, const char *inclusive, const char *exclusive, int sign,
-                            bound *out, md_error *err) {
+                            md_bound *out, md_error *err) {
     const char *const names[] = {inclusive, exclusive};
-    *out = (bound){sign * INFINITY, false};
+    *out = (md_bound){sign * INFINITY, false};
     for (int i = 0; i < 2; i++) {
         const json_t *value = json_object_get(schema, names[i]);
         if (!value) continue;
@@ -202,7 +197,7 @@ static md_status read_bound(md_schema *s, const json_t *schema, const char *incl
             return md_fail(err, MD_E_USAGE, "%s.%s: found %s, expected a number", s->path, names[i],
                            md_json_type_name(value));
         double x = json_number_value(value);
-        if (sign * x < sign * out->value || (x == out->value && i == 1)) *out = (bound){x, i == 1};
+        if (sign * x < sign * out->value || (x == out->value && i == 1)) *out = (md_bound){x, i == 1};
     }
     return MD_OK;
 }
@@ -235,7 +230,7 @@ static md_status write_end(md_schema *s, double value, bool open, end *out, md_e
 }
 
 // Numbers that are not negative, or (negative) the absolute values of those that are.
-static md_status write_side(md_schema *s, bound low, bound high, bool whole, md_buf *out, md_error *err) {
+static md_status write_side(md_schema *s, md_bound low, md_bound high, bool whole, md_buf *out, md_error *err) {
     end a, b;
     MD_TRY(write_end(s, low.value, low.open, &a, err));
     MD_TRY(write_end(s, high.value, high.open, &b, err));
@@ -249,12 +244,12 @@ static md_status write_side(md_schema *s, bound low, bound high, bool whole, md_
     return whole_range(out, first, last);
 }
 
-static md_status write_pattern(md_schema *s, bound low, bound high, bool whole, md_buf *out, md_error *err) {
-    static const bound zero = {0, false}, beyond_zero = {0, true};
+static md_status write_pattern(md_schema *s, md_bound low, md_bound high, bool whole, md_buf *out, md_error *err) {
+    static const md_bound zero = {0, false}, beyond_zero = {0, true};
     MD_TRY(put(out, "^(?:[^\\s\\S]"));
     if (high.value >= 0) MD_TRY(write_side(s, low.value >= 0 ? low : zero, high, whole, out, err));
     if (low.value < 0) {
-        bound least = {-high.value, high.open}, most = {-low.value, low.open};
+        md_bound least = {-high.value, high.open}, most = {-low.value, low.open};
         MD_TRY(put(out, "|-(?:[^\\s\\S]"));
         MD_TRY(write_side(s, high.value < 0 ? least : beyond_zero, most, whole, out, err));
         MD_TRY(put(out, ")"));
@@ -263,9 +258,11 @@ static md_status write_pattern(md_schema *s, bound low, bound high, bool whole, 
 }
 
 md_status md_schema_number(md_schema *s, const json_t *schema, bool whole, md_error *err) {
-    bound low, high;
+    md_bound low, high;
     MD_TRY(read_bound(s, schema, "minimum", "exclusiveMinimum", -1, &low, err));
     MD_TRY(read_bound(s, schema, "maximum", "exclusiveMaximum", 1, &high, err));
+    const json_t *factor = json_object_get(schema, "multipleOf");
+    if (factor) return md_schema_multiple(s, factor, low, high, err);
     if (isinf(low.value) && isinf(high.value))
         return md_json_call(s->grammar, whole ? s->parts->integer : s->parts->number, err);
     if (low.value > high.value || (low.value == high.value && (low.open || high.open)))

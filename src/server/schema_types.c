@@ -39,7 +39,8 @@ md_status md_schema_types(md_schema *s, const json_t *schema, unsigned *types, m
         {"items", MD_TYPE_ARRAY},       {"prefixItems", MD_TYPE_ARRAY},       {"minItems", MD_TYPE_ARRAY},
         {"maxItems", MD_TYPE_ARRAY},    {"minLength", MD_TYPE_STRING},        {"maxLength", MD_TYPE_STRING},
         {"pattern", MD_TYPE_STRING},    {"format", MD_TYPE_STRING},           {"minimum", MD_TYPE_NUMBER},
-        {"maximum", MD_TYPE_NUMBER},    {"exclusiveMinimum", MD_TYPE_NUMBER}, {"exclusiveMaximum", MD_TYPE_NUMBER}};
+        {"maximum", MD_TYPE_NUMBER},    {"exclusiveMinimum", MD_TYPE_NUMBER}, {"exclusiveMaximum", MD_TYPE_NUMBER},
+        {"multipleOf", MD_TYPE_NUMBER}};
     *types = 0;
     const json_t *type = json_object_get(schema, "type");
     if (json_is_array(type)) {

@@ -83,6 +83,21 @@ def more_prompts_than_places():
         wait_until(lambda: small.metric("requests_queued") + small.metric("requests_running") == 0, 1.5, "all are gone")
 
 
+def one_that_fails_ends_all():
+    with Server("--timeout", "1", "--parallel", "1") as slow:
+        body = {"prompt": ["Once %d" % i for i in range(12)], "max_tokens": 4000, "logit_bias": ENDLESS, "temperature": 0}
+        whole = slow.post(COMPLETE, body)
+        if whole.status == 200:
+            print("        a machine that computes 48000 tokens in a second: nothing fails")
+            return
+        error = json.loads(whole.data)["error"]
+        assert error["code"] == "timeout" or whole.status == 503, (whole.status, whole.data)
+        events = list(slow.stream(COMPLETE, body))
+        assert "error" in events[-1] and sum("error" in e for e in events) == 1, events[-1]
+        wait_until(lambda: slow.metric("requests_running") + slow.metric("requests_queued") == 0, 3, "all places are free")
+        assert slow.complete(max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
 def one_prompt_too_long():
     message = server.refused(COMPLETE, {"prompt": ["short", "word " * 6000], "max_tokens": 1}, code="context_length_exceeded")
     assert "4096" in message, message
@@ -190,6 +205,6 @@ if __name__ == "__main__":
             tokenizer = json.load(file)
         vocab = {**tokenizer["model"]["vocab"], **{t["content"]: t["id"] for t in tokenizer["added_tokens"]}}
         with Server() as server, Server(model=folder + "/xml") as scripted:
-            main(several_prompts, streamed_prompts, more_prompts_than_places, one_prompt_too_long, echoed_scripts,
+            main(several_prompts, streamed_prompts, more_prompts_than_places, one_that_fails_ends_all, one_prompt_too_long, echoed_scripts,
                  echoed_prompts_score_as_answers_do, as_evaluation_harnesses_ask,
                  the_end_has_an_entry, too_many_scores, refused_by_name)

@@ -155,6 +155,48 @@ static void decimal_numbers_within_bounds(void **state) {
             }
 }
 
+static void check_multiples(const char *schema, int64_t factor, int64_t low, int64_t high) {
+    md_automaton *automaton = compiled(schema);
+    char text[64];
+    for (int64_t n = -1300; n <= 1300; n++) {
+        snprintf(text, sizeof text, "%lld", (long long)n);
+        bool in = n % factor == 0 && n >= low && n <= high;
+        if (accepts(automaton, text) != in) fail_msg("%s: %s", schema, text);
+    }
+    assert_false(accepts(automaton, "-0") || accepts(automaton, "00") || accepts(automaton, "0.0"));
+    for (int w = 0; w < 40; w++) {
+        assert_true(walk(automaton, 8, "", text, sizeof text));
+        long long n = atoll(text);
+        if (n % factor != 0 || n < low || n > high || strlen(text) > 16) fail_msg("%s: wrote %s", schema, text);
+    }
+    md_automaton_free(automaton);
+}
+
+static void multiples(void **state) {
+    (void)state;
+    static const int64_t factors[] = {1, 2, 3, 7, 10, 12, 64, 100, 256};
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        char schema[128];
+        long long k = (long long)factors[i];
+        snprintf(schema, sizeof schema, "{\"type\": \"integer\", \"multipleOf\": %lld}", k);
+        check_multiples(schema, k, INT64_MIN, INT64_MAX);
+        snprintf(schema, sizeof schema, "{\"type\": \"number\", \"multipleOf\": %lld.0, \"minimum\": 0}", k);
+        check_multiples(schema, k, 0, INT64_MAX);
+        snprintf(schema, sizeof schema, "{\"multipleOf\": %lld, \"exclusiveMinimum\": -256, \"maximum\": 256.5}", k);
+        check_multiples(schema, k, -255, 256);
+    }
+    check_multiples("{\"type\": \"integer\", \"multipleOf\": 500, \"minimum\": -999.5, \"exclusiveMaximum\": 1000}",
+                    500, -999, 999);
+    md_automaton *automaton;
+    md_error err;
+    assert_int_equal(compile("{\"multipleOf\": 0}", &automaton, &err), MD_E_USAGE);
+    assert_int_equal(compile("{\"multipleOf\": \"2\"}", &automaton, &err), MD_E_USAGE);
+    assert_int_equal(compile("{\"multipleOf\": 7, \"minimum\": 1, \"maximum\": 6}", &automaton, &err), MD_E_USAGE);
+    assert_int_equal(compile("{\"multipleOf\": 0.01}", &automaton, &err), MD_E_UNSUPPORTED);
+    assert_int_equal(compile("{\"multipleOf\": 257}", &automaton, &err), MD_E_UNSUPPORTED);
+    assert_int_equal(compile("{\"multipleOf\": 3, \"minimum\": 5}", &automaton, &err), MD_E_UNSUPPORTED);
+}
+
 // ---- patterns --------------------------------------------------------------------------------------------------
 
 static bool pcre_matches(const char *pattern, const char *text) {
@@ -434,10 +476,15 @@ static void patterns_that_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_numbers_within_bounds),         cmocka_unit_test(decimal_numbers_within_bounds),
-        cmocka_unit_test(patterns_as_pcre2_reads_them),        cmocka_unit_test(patterns_with_lengths),
-        cmocka_unit_test(recursive_schemas_have_no_dead_ends), cmocka_unit_test(many_definitions),
-        cmocka_unit_test(schemas_that_no_answer_satisfies),    cmocka_unit_test(patterns_that_are_refused),
+        cmocka_unit_test(whole_numbers_within_bounds),
+        cmocka_unit_test(decimal_numbers_within_bounds),
+        cmocka_unit_test(multiples),
+        cmocka_unit_test(patterns_as_pcre2_reads_them),
+        cmocka_unit_test(patterns_with_lengths),
+        cmocka_unit_test(recursive_schemas_have_no_dead_ends),
+        cmocka_unit_test(many_definitions),
+        cmocka_unit_test(schemas_that_no_answer_satisfies),
+        cmocka_unit_test(patterns_that_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

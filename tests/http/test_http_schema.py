@@ -54,6 +54,8 @@ SCHEMAS = [
     {"type": "number", "minimum": 0, "maximum": 1}, {"type": "number", "exclusiveMinimum": -0.5, "exclusiveMaximum": 2.25},
     {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 130}, "score": {"type": "number", "minimum": -1, "maximum": 1},
                                       "rating": {"type": ["integer", "null"], "minimum": 1, "maximum": 5}}, "required": ["age", "score", "rating"]},
+    {"type": "integer", "multipleOf": 7, "minimum": 0}, {"type": "object", "properties": {"percent": {"type": "integer", "multipleOf": 5,
+        "minimum": 0, "maximum": 100}}, "required": ["percent"]},
     {"type": "array", "prefixItems": [{"type": "integer", "minimum": 1, "maximum": 9}, {"enum": ["a", "b"]}], "minItems": 2, "maxItems": 2},
     {"oneOf": [{"type": "object", "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer", "minimum": 1, "maximum": 9}},
                 "required": ["kind", "lives"], "additionalProperties": False}, {"$ref": "#/$defs/dog"}],
@@ -182,7 +184,7 @@ def schemas_that_are_refused():  # row S5: never an answer that is not constrain
         {"type": "string", "pattern": "(?=a)b"}, {"type": "string", "pattern": "^(a)\\1$"}, {"type": "string", "pattern": "(" * 60000},
         {"type": "string", "format": "uri"}, {"type": "string", "maxLength": 2000000000}, {"type": "string", "pattern": "^(a|bc)*$", "maxLength": 3},
         {"type": "string", "format": "date", "pattern": "^2"}, {"type": "integer", "minimum": 1e20},
-        {"type": "number", "multipleOf": 2}, {"type": "array", "uniqueItems": True}, {"type": "array", "prefixItems": [{}]},
+        {"type": "number", "multipleOf": 0.1}, {"type": "array", "uniqueItems": True}, {"type": "array", "prefixItems": [{}]},
         {"type": "object", "patternProperties": {"a": {}}}, {"type": "object", "minProperties": 1}, {"not": {}}, {"if": {}},
         {"$ref": "http://example.com/x"}, {"$ref": "other.json#/a"}, {"$ref": "#name"},
         {"oneOf": [{"type": "integer"}, {"type": "number"}]}, {"allOf": [{"type": "integer"}, {"type": "number"}]},
@@ -208,6 +210,19 @@ def schemas_that_are_refused():  # row S5: never an answer that is not constrain
         server.refused(CHAT, {**ask(None), "response_format": form})
 
 
+def schemas_that_cost_much():
+    """Each would take minutes or all memory where work is not bounded; here it is answered or refused, and others go on."""
+    unions = {"d%d" % i: {"anyOf": [{"$ref": "#/$defs/d%d" % (i + 1)}] * 200} for i in range(6)}
+    for schema in [{"oneOf": [{"enum": ["%d-%d" % (i, k) for k in range(1000)]} for i in range(60)]},
+                   {"type": "object", "properties": {"p%d" % i: {"type": "null"} for i in range(4000)}, "required": ["p1"] * 200000},
+                   {"type": "string", "pattern": "^(((a|aa|aaa|b){0,16}){0,16}){0,16}$"}, {"type": "string", "pattern": "a.{1000}$"},
+                   {"type": "string", "pattern": "(" + "|".join("[a-z]{%d}" % i for i in range(1, 60)) + ")"},
+                   {"$ref": "#/$defs/d0", "$defs": {**unions, "d6": {"type": "string"}}}]:
+        response = server.post(CHAT, ask(schema, max_tokens=8))
+        assert response.status in (200, 400), response.data
+    assert server.complete(max_tokens=2)["usage"]["completion_tokens"] == 2
+
+
 def constraints_of_other_servers():
     """Public fault: a constraint that a server did not know was ignored, and the answer was not constrained."""
     for name, value in [("grammar", "root ::= [0-9]"), ("json_schema", {"type": "integer"}), ("guided_json", {"type": "integer"}),
@@ -220,4 +235,4 @@ def constraints_of_other_servers():
 if __name__ == "__main__":
     with Server() as server:
         main(answers_satisfy_their_schemas, formats, any_object, streamed_and_together, schemas_that_are_refused,
-             constraints_of_other_servers)
+             schemas_that_cost_much, constraints_of_other_servers)

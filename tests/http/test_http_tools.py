@@ -159,7 +159,7 @@ def strict_functions_are_held_to_their_schema():
 
 
 def parameters_that_can_not_be_constrained():
-    for parameters in [{"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 3}}, "required": ["n"]},
+    for parameters in [{"type": "object", "properties": {"n": {"type": "number", "multipleOf": 0.3}}, "required": ["n"]},
                        {"type": "object", "properties": {"n": {"type": "string", "pattern": "(?=x)"}}, "required": ["n"]}]:
         tool = {"name": "f", "parameters": parameters}
         for style in servers:
