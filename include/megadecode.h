@@ -200,6 +200,7 @@ MD_API md_status md_session_advance(md_session *session, uint32_t most, uint32_t
 MD_API uint32_t md_session_reusable(const md_session *session, const uint32_t *tokens, size_t n);
 
 MD_API md_status md_session_rewind(md_session *session, uint32_t position, md_error *err); // keeps [0, position)
+// After a failure of these three a session is as it was, or (md_session_copy) empty.
 // Makes dst's timeline the first `positions` tokens of src's; both of one model and opened with the same kv.
 MD_API md_status md_session_copy(md_session *dst, const md_session *src, uint32_t positions, md_error *err);
 // Quantizes the cache as opened with `kv`, from here on and for what is in it; nothing to do for bf16 or when it is

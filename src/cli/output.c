@@ -9,6 +9,7 @@
 #include "cli/option.h"
 
 static bool closed; // stdout's reader has gone
+static bool lost;   // JSON that was not written, and said to be
 
 static bool flush_failed(void) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return false;
@@ -28,6 +29,7 @@ bool md_out_json(json_t *object) {
     if (!text || md_json_losses()) { // a command builds one object, and some of it may be missing
         free(text);
         fputs("megadecode: out of memory for the JSON output\n", stderr);
+        lost = true;
         return false;
     }
     bool written = md_out_write(text, strlen(text)) && md_out_write("\n", 1);
@@ -38,6 +40,10 @@ bool md_out_json(json_t *object) {
 int md_out_finish(int status) {
     errno = 0;
     bool failed = flush_failed();
+    if (status == MD_EXIT_DONE && (lost || md_json_losses())) { // what was written may have parts missing
+        if (!lost) fputs("megadecode: out of memory for JSON\n", stderr);
+        status = MD_EXIT_FAILED;
+    }
     if (closed || !failed) return status;
     fprintf(stderr, "megadecode: writing to standard output failed%s%s\n", errno ? ": " : "",
             errno ? strerror(errno) : "");

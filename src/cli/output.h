@@ -11,7 +11,8 @@
 
 bool md_out_write(const char *bytes, size_t n); // and flushes; false: nothing more can be written
 bool md_out_json(json_t *object);               // one line; takes the reference
-// Flushes stdout. `status` is what the program is about to exit with; the result is what it exits with.
+// Flushes stdout; JSON that lacked memory is a failure, too. `status` is what the program is about to exit with; the
+// result is what it exits with.
 int md_out_finish(int status);
 
 // Text as a JSON string; a path in it may be no UTF-8, and then shows '?' for its bytes above 127.

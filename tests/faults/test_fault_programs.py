@@ -19,7 +19,7 @@ from steer import FOREVER, Faults
 
 PROGRAM = os.path.abspath(sys.argv[1])
 EXHAUSTIVE = bool(os.environ.get("MEGADECODE_EXHAUSTIVE"))
-REPO = "tests/small"
+REPO, MODEL = "tests/small", os.path.abspath("models/fairytales")
 hub = Hub()
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "MEGADECODE_", "XDG_")) and not k.lower().endswith("_proxy")}
 ENV["MEGADECODE_THREADS"] = "1"
@@ -107,6 +107,48 @@ def pull_on_a_full_disk():
 
 def pull_killed_anywhere():
     print("        killed in %d places" % pull_each("KILL", False))
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+def commands_without_memory():
+    """Each command with allocations failing: the same output, or an exit status and a message; never a crash."""
+    tried = failed = 0
+    with Folder() as home:
+        template = os.path.join(home, "template")
+        with open(template, "w") as file:
+            file.write("{% for m in messages %}{{ m.content }}{% endfor %}")
+        source = config(home, 1)
+        commands = [["run", "-m", MODEL, "-p", "Once", "-n", "3", "--temp", "0"],
+                    ["run", "-m", MODEL, "-p", "Once", "-n", "3", "--temp", "0", "--logprobs", "2", "--json"],
+                    ["chat", "-m", MODEL, "--chat-template-file", template, "--temp", "0", "-n", "2"],
+                    ["inspect", "-m", MODEL, "--plan"], ["inspect", "-m", MODEL, "--json"], ["devices", "--json"],
+                    ["tokenize", "-m", MODEL, "Once upon"], ["synth", "--config", source, "-o"], ["--help"]]
+        for command in commands:
+            def run(faults, number):
+                words = command + ([os.path.join(home, "out-%s" % number)] if command[0] == "synth" else [])
+                done = subprocess.run([PROGRAM, *words], input=b"Hello\n", capture_output=True, timeout=120,
+                                      env={**ENV, "HOME": home, "XDG_STATE_HOME": home, **faults.env()})
+                out = done.stdout.decode("utf-8", "replace")
+                if out.startswith("{") and done.returncode == 0:  # without what differs from run to run
+                    out = {k: v for k, v in json.loads(out).items() if k not in ("timings", "memory", "seed")}
+                return done.returncode, out, done.stderr.decode("utf-8", "replace")
+
+            faults = Faults()
+            right = run(faults, "right")
+            assert right[0] == 0, (command, right)
+            calls = faults.calls("MEMORY")
+            step = max(1, calls // (300 if EXHAUSTIVE else 14))
+            for first in list(range(1, min(calls, 12), 3)) + list(range(12, calls + 1, step)):
+                faults.set("MEMORY", first, FOREVER if first % 2 else first)
+                code, out, err = run(faults, first)
+                tried += 1
+                failed += code != 0
+                assert code in (0, 1, 2), "%s, allocation %d of %d fails: exit %d, %s" % (command, first, calls, code, err)
+                assert code != 0 or out == right[1] or command[0] in ("devices", "--help"), (command, first, out, err)
+                assert code == 0 or err, (command, first, "no message")
+    print("        %d runs, %d of them failed in order" % (tried, failed))
 
 
 # ---- chat ----------------------------------------------------------------------------------------------------------
@@ -213,7 +255,7 @@ def full_file_system():
 
 def main(*checks):
     failed = 0
-    for check in checks:
+    for check in [c for c in checks if not sys.argv[3:] or c.__name__ in sys.argv[3:]]:
         start = time.monotonic()
         try:
             check()
@@ -226,4 +268,4 @@ def main(*checks):
 
 
 if __name__ == "__main__":
-    main(pull_on_a_full_disk, pull_killed_anywhere, chat_saves, synth_killed_at_any_time, full_file_system)
+    main(commands_without_memory, pull_on_a_full_disk, pull_killed_anywhere, chat_saves, synth_killed_at_any_time, full_file_system)

@@ -368,10 +368,10 @@ static void bench(const char *name, uint32_t groups, int n, char **depths) {
                 times[k] = times[k - 1], times[k - 1] = t;
             }
         }
-        printf("     bench %-8s G=%-3u depth %5u: %.4f ms a token, %.0f tok/s (best %.4f, worst %.4f); prompt %.0f "
-               "tok/s\n",
+        printf("     bench %-8s G=%-3u depth %5u: %.4f ms a token, %.0f tok/s (best %.4f, worst %.4f), weights at "
+               "%.0f GB/s; prompt %.0f tok/s\n",
                name, groups, depth, times[2] * 1e3, 1 / times[2], times[0] * 1e3, times[4] * 1e3,
-               depth ? depth / prefill : 0);
+               (double)md_plan_bytes_per_token(plan) / times[2] * 1e-9, depth ? depth / prefill : 0);
         fflush(stdout);
         engine->ops->kv_close(engine, kv);
         free(prompt);

@@ -165,25 +165,19 @@ static uint32_t consumer_warps(const md_cuda_emit_options *options) {
     return tuned(options, "CONSUMER_WARPS", MD_CUDA_CONSUMER_WARPS);
 }
 
-static uint32_t producer_warps(const md_cuda_emit_options *options) { return tuned(options, "PRODUCER_WARPS", 1); }
-
-uint32_t md_cuda_threads(const md_cuda_emit_options *options) {
-    return 32 * (consumer_warps(options) + producer_warps(options));
-}
+uint32_t md_cuda_threads(const md_cuda_emit_options *options) { return 32 * (consumer_warps(options) + 1); }
 
 static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_target *target,
                         const md_cuda_emit_options *options) {
     md_buf_printf(out, "\n// the target, %s\n", target->arch);
     define(out, "COLUMNS", options->columns, "widest step");
     define(out, "CONSUMER_WARPS", consumer_warps(options), "of a CTA; one more streams the weights");
-    define(out, "PRODUCER_WARPS", producer_warps(options), NULL);
     define_tuned(out, options, "SPLIT_QKV", shape->split_qkv, "warps that share a tile: by the matrix's shape alone");
     define_tuned(out, options, "SPLIT_OUT", shape->split_out, NULL);
     define_tuned(out, options, "SPLIT_GATE_UP", shape->split_gate_up, NULL);
     define_tuned(out, options, "SPLIT_DOWN", shape->split_down, NULL);
     define_tuned(out, options, "SPLIT_HEAD", shape->split_head, NULL);
     define_tuned(out, options, "POLL_NS", 0, "pause between two looks at an entry");
-    define_tuned(out, options, "POLL_STRIDE", 1, "one lane in so many looks until its entry is there, then all do");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring, "bulk copies into shared memory");
     define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes),

@@ -71,15 +71,13 @@ static __device__ __forceinline__ uint4 wait_entry(md_ctx &ctx, const uint4 *at,
     return wait_entry_from(ctx, at, tag, load_entry(at));
 }
 
-// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros. For whole warps. Every POLL_STRIDE-th lane looks
-// until its entries have come, then all do: a tile's entries come together, and looking for all of them all the time
-// would fill the L2 cache's ports.
+// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros: all asked for at once, then again what had not
+// come. For whole warps.
 template <u32 N, typename At, typename Valid>
 static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at, Valid valid) {
     bool ask[N];
 #pragma unroll
-    for (u32 k = 0; k < N; k++) v[k] = make_uint4(0, 0, 0, tag), ask[k] = valid(k) && ctx.lane % POLL_STRIDE == 0;
-    bool all = POLL_STRIDE == 1;
+    for (u32 k = 0; k < N; k++) v[k] = make_uint4(0, 0, 0, tag), ask[k] = valid(k);
     u64 start = 0;
 #pragma unroll 1
     for (u32 tries = 1;; tries++) {
@@ -93,13 +91,7 @@ static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], 
             ask[k] = v[k].w != tag;
             if (ask[k]) there = false, seen = v[k].w;
         }
-        if (__all_sync(~0u, there)) {
-            if (all) return;
-            all = true;
-#pragma unroll
-            for (u32 k = 0; k < N; k++) ask[k] = valid(k) && ctx.lane % POLL_STRIDE;
-            continue;
-        }
+        if (__all_sync(~0u, there)) return;
         if (POLL_NS) __nanosleep(POLL_NS);
         if ((tries & 255u) == 0) {
             if (!there) start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, seen, start);

@@ -106,9 +106,6 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     }
     __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
-#if PRODUCER_WARPS == 4
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-#endif
         if (threadIdx.x == CONSUMERS && p.stage_begin < p.stage_end) {
             u64 bytes = runs[(u64)p.stage_end * p.groups].offset - begin;
             u64 head = p.stage_end == STAGES ? runs[(u64)S_HEAD * p.groups].offset - begin : ~0u; // wider window there
@@ -116,9 +113,6 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
         }
         return;
     }
-#if PRODUCER_WARPS == 4
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
-#endif
     consume<NC>(p, stream);
     *SH_STOP = 1; // every thread may say so: the producer leaves at its next wait
 #else

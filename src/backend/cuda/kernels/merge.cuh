@@ -1,7 +1,6 @@
 // The merge of attention's partials to a head's output, 16 dimensions an item, so that most CTAs have a share.
 
 #define MERGE_PARTS (CONSUMERS / 16) // of a CTA: part i takes blocks i, i + MERGE_PARTS, ..
-
 #define MERGE_KEPT 2                 // values a thread keeps from the wait for them on
 
 // Value `slot` (0..2) of an entry of a partial.

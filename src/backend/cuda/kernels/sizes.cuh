@@ -12,7 +12,7 @@ typedef unsigned long long u64;
 #define UNIT 16 // bytes in which stream positions are counted
 #define SEGMENT_UNITS (SEGMENT_BYTES / UNIT)
 #define CONSUMERS (CONSUMER_WARPS * 32)
-#define THREADS (CONSUMERS + PRODUCER_WARPS * 32) // the first of the last warps is the producer of the weight stream
+#define THREADS (CONSUMERS + 32) // the last warp is the producer of the weight stream
 
 #define XSTRIDE (BLOCKS_MAX * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
 #define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: scale of its digits, sum of each set of its values
