@@ -104,12 +104,26 @@ MD_INLINE void v_scale_bias(const uint16_t *sb, vf *scale, vf *bias) {
 }
 #endif
 
-// V vectors of 16 values of position j from dim d on. Quantized rows come in groups of 32 dims or a multiple, so there
-// V is even and each two vectors share a scale and a bias.
+#ifndef VEC_WIDEN_TWO
+// 32 bf16 as two vectors, in an order that v_store_two undoes.
+MD_INLINE void v_widen_two(const uint16_t *p, vf *two) {
+    two[0] = v_widen(p);
+    two[1] = v_widen(p + 16);
+}
+MD_INLINE void v_store_two(float *p, const vf *two) {
+    v_store(p, two[0]);
+    v_store(p + 16, two[1]);
+}
+#endif
+
+// V vectors of 16 values of position j from dim d on. Quantized rows come in groups of 32 dims or a multiple,
+// so there V is even and each two vectors share a scale and a bias.
 MD_INLINE void value_lanes(const md_values *v, uint32_t j, uint32_t d, const int V, const int bits, vf *lanes) {
     const uint8_t *row = v->rows + (size_t)j * v->stride;
     if (bits == 0) {
-        MD_UNROLL for (int k = 0; k < V; k++) lanes[k] = v_widen((const uint16_t *)(const void *)row + d + 16 * k);
+        const uint16_t *half = (const uint16_t *)(const void *)row + d;
+        if (V == 1) lanes[0] = v_widen(half);
+        MD_UNROLL for (int k = 0; k + 2 <= V; k += 2) v_widen_two(half + 16 * k, &lanes[k]);
         return;
     }
     MD_UNROLL for (int k = 0; k < V; k += 2) {
@@ -134,8 +148,14 @@ MD_INLINE void pv_strip(const md_values *v, const float *p, uint32_t positions, 
             MD_UNROLL for (int k = 0; k < V; k++) acc[h * V + k] = v_fma(weight, lanes[k], acc[h * V + k]);
         }
     }
-    MD_UNROLL for (int h = 0; h < H; h++) MD_UNROLL for (int k = 0; k < V; k++)
-        v_store(o + (size_t)h * v->dim + d + 16 * (uint32_t)k, acc[h * V + k]);
+    MD_UNROLL for (int h = 0; h < H; h++) {
+        float *to = o + (size_t)h * v->dim + d;
+        if (bits || V == 1) {
+            MD_UNROLL for (int k = 0; k < V; k++) v_store(to + 16 * k, acc[h * V + k]);
+        } else {
+            MD_UNROLL for (int k = 0; k < V; k += 2) v_store_two(to + 16 * k, &acc[h * V + k]);
+        }
+    }
 }
 
 MD_INLINE void pv_heads(const md_values *v, const float *p, uint32_t positions, const int H, const int bits, float *o) {

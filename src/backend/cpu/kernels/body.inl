@@ -11,6 +11,7 @@
 //                            v_pair_bf16(64 bytes): one
 //   VEC_NAME VEC_ACT VEC_BLOCK VEC_PREFETCH
 //   VEC_REDUCE               defined where the layer has its own v_sum and v_greatest
+//   VEC_WIDEN_TWO            defined where the layer has its own v_widen_two and v_store_two
 //   VEC_SCALE_BIAS           defined where the layer has its own v_scale_bias
 // Plain loops in this text run on one lane each; -ffp-contract=off keeps the compiler from changing any sum.
 

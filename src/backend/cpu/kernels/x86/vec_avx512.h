@@ -64,6 +64,19 @@ MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
 MD_INLINE vf v_bytes(const uint8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+// The even and the odd ones: a shift and a mask, where widening in order takes four shuffles.
+MD_INLINE void v_widen_two(const uint16_t *p, vf *two) {
+    __m512i w = _mm512_loadu_si512(p);
+    two[0] = _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
+    two[1] = _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32((int)0xffff0000u)));
+}
+MD_INLINE void v_store_two(float *p, const vf *two) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    v_store(p, _mm512_permutex2var_ps(two[0], low, two[1]));
+    v_store(p + 16, _mm512_permutex2var_ps(two[0], high, two[1]));
+}
+#define VEC_WIDEN_TWO
 // One broadcast for both, instead of two ways through scalar registers.
 MD_INLINE void v_scale_bias(const uint16_t *sb, vf *scale, vf *bias) {
     int32_t pair;
