@@ -13,7 +13,7 @@
 #include "backend/cuda/emit.h"
 #include "model_maker.h"
 
-enum { MAX_SPILL_BYTES = 256 }; // of one kernel: what the regions outside the loops may keep in memory
+enum { MAX_SPILL_BYTES = 256 }; // of one kernel, but for sm_90a: what the regions outside the loops may keep in memory
 
 static bool have_nvrtc(void) {
     const md_nvrtc *nvrtc;
@@ -50,7 +50,7 @@ static void compiles(const char *model, const char *arch, uint32_t columns) {
     assert_non_null(cubin.log);
     print_message("%s, %s, %u columns: %zu bytes, %u bytes spilled\n", model, arch, columns, cubin.size,
                   spilled(cubin.log));
-    assert_true(spilled(cubin.log) <= MAX_SPILL_BYTES);
+    assert_true(spilled(cubin.log) <= (strcmp(arch, "sm_90a") == 0 ? 0 : MAX_SPILL_BYTES));
     md_cubin_free(&cubin);
     md_free(source);
 }
@@ -103,7 +103,7 @@ static void a_full_size_model(void **state) {
     shape.hidden = 1536, shape.ffn = 4608, shape.q_heads = 16, shape.head_dim = 128, shape.vocab = 4096;
     shape.quant = "\"model.layers.0.mlp.up_proj\": {\"bits\": 8, \"group_size\": 64}";
     char *dir = mm_make(&shape, 1);
-    static const char *const archs[] = {"sm_80", "sm_89", "sm_90a"}; // little shared memory: narrower steps
+    static const char *const archs[] = {"sm_80", "sm_89", "sm_90a", "sm_120"}; // little shared memory: narrower steps
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) compiles(dir, archs[i], widest(dir, archs[i]));
     compiles(dir, "sm_90a", 1);
     mm_remove(dir);

@@ -3,9 +3,9 @@
 // data is its own flag: no counter, no fence, no grid barrier.
 //
 // Tags grow by one a stage and never reset inside a launch, so an entry of an earlier stage or step can't be taken for a
-// new one. Nothing is overwritten too early either: every read is made for an item whose output the next stage awaits in
-// full, so whoever writes a vector again has seen, directly or through others, the work of all its readers. (The records
-// of the next token are the exception, read by CTAs that may have no items: they alternate between two buffers.)
+// new one. Nothing is overwritten too early either: whoever writes a vector again has seen, directly or through others,
+// the work of all its readers. That follows from the plan's stages and is checked on every plan (handoff.c). (What is put
+// for the next token's choice is the exception, read by CTAs that may have no items: it alternates between two buffers.)
 
 struct md_ctx { // what every thread carries
     const md_params *p;
