@@ -45,7 +45,7 @@ typedef enum md_status {
 
 typedef struct md_error {
     md_status code;
-    char message[512]; // NUL-terminated: which file, tensor or field; found; expected
+    char message[512]; // UTF-8, NUL-terminated: which file, tensor or field; found; expected
 } md_error;
 
 MD_API const char *md_status_name(md_status status); // "ok", "usage", "format", ...

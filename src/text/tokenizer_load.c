@@ -81,7 +81,10 @@ static md_status add_special(md_tokenizer *t, const json_t *processor, const cha
         return md_fail(err, MD_E_FORMAT, "%s: the template's \"%.60s\" is not in \"special_tokens\"", what, name);
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= (json_int_t)t->vocab.n_ids)
+        // Below n_ids there may be ids without a token.
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) >= (json_int_t)t->vocab.n_ids ||
+            !md_vocab_text(&t->vocab, (uint32_t)json_integer_value(id), NULL))
             return md_fail(err, MD_E_FORMAT, "%s: \"special_tokens\" has an id for \"%.60s\" that is no token", what,
                            name);
         uint32_t value = (uint32_t)json_integer_value(id);

@@ -87,6 +87,11 @@ static const bad_file files[] = {
     {WITH_MODEL("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],"
                 "\"special_tokens\":{\"x\":{\"ids\":[3]}}},"),
      MD_E_FORMAT, "has an id for \"x\" that is no token"},
+    // an id below the greatest that no token has
+    {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}},"
+     "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[3]}}},"
+     "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":9},\"merges\":[]}}",
+     MD_E_FORMAT, "has an id for \"x\" that is no token"},
     {WITH_MODEL("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]},"), MD_E_UNSUPPORTED,
      "a template that uses the text 0 times is not supported"},
     // patterns

@@ -80,11 +80,33 @@ static void json_names_the_key(void **state) {
     assert_int_equal(md_json_parse("{\"a\":1,\"a\":2}", 13, false, "t", &value, &err), MD_E_FORMAT);
 }
 
+// Expected texts by hand. 0xe2 0x82 0xac is the euro sign; the messages are cut at 511 bytes.
+static void messages_are_text(void **state) {
+    (void)state;
+    md_error err;
+    md_fail(&err, MD_E_FORMAT, "\"%.2s\" \xc3\xa9", "\xe2\x82\xac");
+    assert_string_equal(err.message, "\"?\" \xc3\xa9");
+    md_fail(&err, MD_E_FORMAT, "a\x1b[31m\xff\xed\xa0\x80z\n\xc0\xaf\xf4\x8f\xbf\xbf\xf4\x90\x80\x80\x7f");
+    assert_string_equal(err.message, "a?[31m??z\n?\xf4\x8f\xbf\xbf??");
+    for (int before = 508; before <= 511; before++) {
+        md_fail(&err, MD_E_FORMAT, "%*s\xe2\x82\xac", before, "");
+        assert_int_equal(strlen(err.message), before < 511 ? before + (before == 508 ? 3 : 1) : 511);
+        assert_int_equal(err.message[510], before == 508 ? '\xac' : before == 510 ? '?' : before == 509 ? 0 : ' ');
+    }
+    md_fail(&err, MD_E_FORMAT, "\xe2\x82\xac");
+    md_fail_context(&err, MD_E_FORMAT, "%*s\xe2\x82\xac", 254, "");
+    assert_string_equal(err.message + 254, "?: \xe2\x82\xac");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_rounds_to_nearest_even),         cmocka_unit_test(f16_converts_exactly),
-        cmocka_unit_test(checked_arithmetic_reports_overflow), cmocka_unit_test(buffer_keeps_its_maximum),
-        cmocka_unit_test(arena_memory_is_zeroed_and_bounded),  cmocka_unit_test(json_names_the_key),
+        cmocka_unit_test(bf16_rounds_to_nearest_even),
+        cmocka_unit_test(f16_converts_exactly),
+        cmocka_unit_test(checked_arithmetic_reports_overflow),
+        cmocka_unit_test(buffer_keeps_its_maximum),
+        cmocka_unit_test(arena_memory_is_zeroed_and_bounded),
+        cmocka_unit_test(json_names_the_key),
+        cmocka_unit_test(messages_are_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
