@@ -10,9 +10,8 @@
 #include "server/schema_types.h"
 
 enum {
-    NESTING_MAX = 48,    // of the schema itself
-    BOUND_MAX = 1 << 20, // of minLength, maxItems, ...
-    ENUM_MAX = 1024      // values of one enum
+    NESTING_MAX = 48,   // of the schema itself
+    BOUND_MAX = 1 << 20 // of minLength, maxItems, ...
 };
 
 // ---- paths and keywords ----------------------------------------------------------------------------------------
@@ -148,8 +147,9 @@ static md_status compile_enum(md_schema *s, const json_t *schema, const json_t *
     if (n == 0)
         return md_fail(err, MD_E_USAGE, "%s.enum: found %s, expected an array with at least one value", s->path,
                        json_is_array(values) ? "an empty array" : md_json_type_name(values));
-    if (n > ENUM_MAX)
-        return md_fail(err, MD_E_UNSUPPORTED, "%s.enum: found %zu values, expected at most %d", s->path, n, ENUM_MAX);
+    if (n > MD_SCHEMA_ENUM_MAX)
+        return md_fail(err, MD_E_UNSUPPORTED, "%s.enum: found %zu values, expected at most %d", s->path, n,
+                       MD_SCHEMA_ENUM_MAX);
     md_choice choice = MD_CHOICE;
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(values, i);
@@ -186,9 +186,9 @@ static md_status compile_any_of(md_schema *s, const json_t *schema, const char *
         return md_fail(err, MD_E_USAGE, "%s.%s: found %s, expected an array of schemas", s->path, word,
                        json_is_array(list) ? "an empty array" : md_json_type_name(list));
     size_t n = json_array_size(list);
-    if (n > ENUM_MAX)
+    if (n > MD_SCHEMA_ENUM_MAX)
         return md_fail(err, MD_E_UNSUPPORTED, "%s.%s: found %zu schemas, expected at most %d", s->path, word, n,
-                       ENUM_MAX);
+                       MD_SCHEMA_ENUM_MAX);
     if (strcmp(word, "oneOf") == 0) MD_TRY(md_schema_check_disjoint(s, list, err));
     if (strcmp(word, "allOf") == 0 && n > 1)
         return md_fail(err, MD_E_UNSUPPORTED, "%s.allOf: several schemas can't constrain an answer here", s->path);

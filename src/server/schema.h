@@ -8,7 +8,11 @@
 
 #include "server/schema_json.h"
 
-enum { MD_SCHEMA_REFS_MAX = 512, MD_SCHEMA_PATH_MAX = 256 };
+enum {
+    MD_SCHEMA_REFS_MAX = 512,
+    MD_SCHEMA_PATH_MAX = 256,
+    MD_SCHEMA_ENUM_MAX = 1024 // values of one enum, schemas of one anyOf
+};
 
 enum {
     MD_TYPE_STRING = 1,
@@ -46,7 +50,7 @@ typedef struct md_schema {
     md_schema_ref refs[MD_SCHEMA_REFS_MAX];
     uint32_t ref_count;
     uint32_t nesting;
-    uint32_t comparisons;          // of values, to tell the schemas of a oneOf apart
+    uint64_t work;                 // done to tell the schemas of oneOfs apart: nodes looked at
     char path[MD_SCHEMA_PATH_MAX]; // of the subschema being compiled, for messages
 } md_schema;
 

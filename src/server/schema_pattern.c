@@ -83,7 +83,7 @@ static bool next_in(const parser *p, const char *list) { return p->at < p->end &
 
 static bool take(parser *p, const char *word) {
     size_t n = strlen(word);
-    if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0) return false;
+    if (p->at > p->end || (size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0) return false;
     p->at += n;
     return true;
 }
@@ -191,6 +191,7 @@ static uint32_t parse_class(parser *p) {
         }
         fits = fits && md_charset_add(&set, low, high);
     }
+    if (p->status != MD_OK) return 0; // perhaps at the end, where there is no ] to go past
     p->at++;
     if (negated) fits = fits && md_charset_negate(&set);
     if (!fits) return refuse(p, MD_E_UNSUPPORTED, "has a class of too many ranges");
@@ -211,6 +212,7 @@ static uint32_t parse_group(parser *p) {
     if (++p->groups > GROUPS_MAX) return refuse(p, MD_E_UNSUPPORTED, "has groups nested too deeply");
     uint32_t inside = parse_either(p);
     p->groups--;
+    if (p->status != MD_OK) return 0;
     if (!take(p, ")")) return refuse(p, MD_E_USAGE, "has a ( without its )");
     return inside;
 }

@@ -19,8 +19,10 @@ static uint32_t random_below(uint32_t n) {
 }
 
 static md_status compile(const char *text, md_automaton **out, md_error *err) {
-    json_t *schema = json_loads(text, JSON_DECODE_ANY, NULL);
-    if (!schema) fail_msg("the test's schema is no JSON: %s", text);
+    json_t *parsed = json_loads(text, JSON_DECODE_ANY, NULL);
+    if (!parsed) fail_msg("the test's schema is no JSON: %s", text);
+    json_t *schema = json_deep_copy(parsed); // the parser's strings have room behind them, where a sanitizer is blind
+    json_decref(parsed);
     md_grammar grammar = {0};
     md_status status = md_schema_emit(&grammar, schema, "schema", err);
     json_decref(schema);
@@ -440,6 +442,9 @@ static void patterns_that_are_refused(void **state) {
                  {"[z-a]", MD_E_USAGE},
                  {"a{2,1}", MD_E_USAGE},
                  {"\\\\", MD_E_USAGE},
+                 {"([\\\\", MD_E_USAGE},
+                 {"([a-\\\\", MD_E_USAGE},
+                 {"([\\\\x", MD_E_USAGE},
                  {"{1}", MD_E_USAGE},
                  {"(?=a)b", MD_E_UNSUPPORTED},
                  {"(?!a)b", MD_E_UNSUPPORTED},
@@ -474,6 +479,48 @@ static void patterns_that_are_refused(void **state) {
     }
 }
 
+// {"enum": [...]} of `count` equal arrays: `size` zeros, and `last`.
+static json_t *enum_of_arrays(int count, int size, int last) {
+    json_t *array = json_array(), *values = json_array();
+    for (int i = 0; i < size; i++) json_array_append_new(array, json_integer(0));
+    json_array_append_new(array, json_integer(last));
+    for (int i = 0; i < count; i++) json_array_append(values, array);
+    json_decref(array);
+    return json_pack("{s:o}", "enum", values);
+}
+
+// Telling the schemas of a oneOf apart costs what their values hold, not how many there are.
+static void one_of_is_told_apart_with_bounded_work(void **state) {
+    (void)state;
+    static const struct {
+        int count, size;
+        md_status status;
+        const char *message;
+    } cases[] = {
+        {4, 10, MD_OK, NULL},
+        {512, 700, MD_E_UNSUPPORTED, "schema.oneOf: the schemas are too large or too many to be told apart"},
+        {1025, 0, MD_E_UNSUPPORTED, "schema.oneOf: found an enum of 1025 values, expected at most 1024"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int as_member = 0; as_member < 2; as_member++) {
+            json_t *list = json_array();
+            for (int last = 1; last <= 2; last++) {
+                json_t *values = enum_of_arrays(cases[i].count, cases[i].size, last);
+                if (as_member)
+                    values = json_pack("{s:s, s:{s:o}, s:[s]}", "type", "object", "properties", "kind", values,
+                                       "required", "kind");
+                json_array_append_new(list, values);
+            }
+            json_t *schema = json_pack("{s:o}", "oneOf", list);
+            md_grammar grammar = {0};
+            md_error err = {0};
+            assert_int_equal(md_schema_emit(&grammar, schema, "schema", &err), cases[i].status);
+            if (cases[i].message && !strstr(err.message, cases[i].message)) fail_msg("%s", err.message);
+            md_grammar_free(&grammar);
+            json_decref(schema);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_numbers_within_bounds),
@@ -485,6 +532,7 @@ int main(void) {
         cmocka_unit_test(many_definitions),
         cmocka_unit_test(schemas_that_no_answer_satisfies),
         cmocka_unit_test(patterns_that_are_refused),
+        cmocka_unit_test(one_of_is_told_apart_with_bounded_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
