@@ -337,7 +337,8 @@ MD_API md_status md_generation_cancel(md_generation *generation, md_piece *piece
 typedef struct md_batch_turn {
     md_generation *generation;
     uint32_t token; // chosen, not fed yet; afterwards the last chosen, which is not fed yet
-    bool (*on_piece)(void *user, const md_piece *piece); // may be NULL
+    // May be NULL. It must not use sessions of the same model: on a GPU that is refused with MD_E_USAGE.
+    bool (*on_piece)(void *user, const md_piece *piece);
     void *user;
     bool choose; // out: nothing is left to feed; md_generation_next has to choose
 } md_batch_turn;
@@ -400,7 +401,7 @@ MD_API md_status md_devices(char **json, md_error *err);
 
 // The generated CUDA source of a model's kernel for steps of up to `columns` columns (1, 2, 4 or 8; 0 = 1) on an
 // architecture ("sm_90a"; NULL = that). *source is malloc'd (md_free). Needs no GPU. MD_E_UNSUPPORTED names what the
-// kernels don't model.
+// kernels don't model, MD_E_USAGE an architecture that is none of theirs.
 MD_API md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, char **source, md_error *err);
 
 #ifdef __cplusplus

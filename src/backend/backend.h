@@ -64,7 +64,8 @@ typedef struct md_burst_column {
     uint32_t stop_count;      // at most 32, and so many different ones in all columns
     md_choice choice;
     float *logits;                                // [vocab], filled when the column ends undecided
-    bool (*on_token)(void *user, uint32_t token); // from the calling thread, as tokens come; false ends the call
+    // From the calling thread, as tokens come; false ends the call. Of the engine only kv_close may be called from it.
+    bool (*on_token)(void *user, uint32_t token);
     void *user;
     uint32_t produced, last; // out: tokens handed on, and the last of them; the cache holds position .. + produced - 1
     bool undecided; // out: the engine could not choose the next token (it may need more than the likeliest candidates);

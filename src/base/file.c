@@ -121,19 +121,19 @@ md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md
     md_status status;
     int fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0) {
-        status = md_fail_errno(err, "cannot create", temp);
+        status = md_fail_errno(err, "cannot create", path);
         free(temp);
         return status;
     }
     fchmod(fd, 0644);
-    MD_TRY_GOTO(write_fully(fd, bytes, n, temp, err));
+    MD_TRY_GOTO(write_fully(fd, bytes, n, path, err));
     if (fsync(fd) != 0) {
-        status = md_fail_errno(err, "cannot sync", temp);
+        status = md_fail_errno(err, "cannot sync", path);
         goto fail;
     }
     if (close(fd) != 0) {
         fd = -1;
-        status = md_fail_errno(err, "cannot close", temp);
+        status = md_fail_errno(err, "cannot close", path);
         goto fail;
     }
     fd = -1;

@@ -1,5 +1,6 @@
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,10 +41,12 @@ static void clean(char *text) {
     unsigned char *to = (unsigned char *)text;
     for (const unsigned char *from = to; *from;) {
         size_t n = character_size(from);
-        if (n == 0 || (*from < 0x20 && *from != '\n' && *from != '\t') || *from == 0x7f) {
+        bool control = (*from < 0x20 && *from != '\n' && *from != '\t') || *from == 0x7f ||
+                       (n == 2 && *from == 0xc2 && from[1] < 0xa0); // C1, too
+        if (n == 0 || control) {
             *to++ = '?';
             do from++;
-            while (n == 0 && (*from & 0xc0) == 0x80);
+            while ((*from & 0xc0) == 0x80);
             continue;
         }
         while (n--) *to++ = *from++;

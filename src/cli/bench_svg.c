@@ -209,8 +209,10 @@ md_status md_bench_svg(const md_bench_options *options, const md_bench_result *r
     double height = rate->ceiling_gbps > 0 ? legend + (double)note_lines * LINE + MARGIN - 4 : legend - LINE + 4;
     md_svg_open(&svg, width, height, "megadecode bench: tokens a second");
     md_svg_metadata(&svg, json ? json : "");
-    if (!json) svg.text.failed = true;
-    draw_heading(&svg, options, result, figures);
+    if (json)
+        draw_heading(&svg, options, result, figures);
+    else
+        svg.text.failed = true;
     if (result->by_depth.count) draw_depth(&pic, &result->by_depth);
     if (result->by_workers.count) draw_workers(&pic, &result->by_workers, cpu);
     if (!swept && options->decode) draw_sides(&pic, options, result, false);

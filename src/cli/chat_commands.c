@@ -43,6 +43,7 @@ static md_status run_system(md_chat *chat, const char *rest, md_error *err) {
 static md_status save(md_chat *chat, const char *name, bool replace, md_error *err) {
     const char *path = *name ? name : chat->file;
     if (!path) return md_fail(err, MD_E_USAGE, "/save: expected a file's name");
+    if (!json_array_size(chat->messages)) return md_fail(err, MD_E_USAGE, "/save: the conversation is empty");
     char *copy = strdup(path); // chat->file changes
     if (!copy) return md_fail(err, MD_E_MEMORY, "out of memory");
     md_status status = md_chat_save(chat, copy, replace, err);

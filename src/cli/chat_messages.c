@@ -59,6 +59,8 @@ void md_chat_clear(md_chat *chat) {
     size_t keep = has_system(chat);
     while (json_array_size(chat->messages) > keep)
         json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
+    free(chat->file); // what comes now is another conversation
+    chat->file = NULL;
 }
 
 static md_status keep_file(md_chat *chat, const char *path, md_error *err) {

@@ -122,6 +122,7 @@ static void report(const md_chat *chat, const md_result *result) {
     bool colour = md_term_colour(STDERR_FILENO);
     uint32_t context = md_session_context(chat->session);
     uint64_t used = (uint64_t)result->prompt_tokens + result->completion_tokens;
+    if (used > context) used = context; // the last token chosen takes no position
     unsigned percent = (unsigned)(used * 100 / context);
     advice(chat, todo, sizeof todo);
     if (result->finish == MD_FINISH_CONTEXT)

@@ -256,6 +256,10 @@ static int run(const void *arguments, int words, char **word) {
         md_fail(&err, MD_E_USAGE, "-p and -f exclude each other");
         return md_out_error("run", args->json, &err);
     }
+    if (args->logprobs.given && !args->json) {
+        md_fail(&err, MD_E_USAGE, "--logprobs is part of the JSON: give --json too");
+        return md_out_error("run", args->json, &err);
+    }
     md_status status = md_pull_offer(&args->model, !args->json, &err);
     if (status == MD_OK) status = md_open_model(&args->model, &args->engine, &model, &err);
     if (status == MD_OK) {

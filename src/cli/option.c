@@ -74,6 +74,8 @@ static void range_text(const md_option *o, char *out, size_t size) {
         snprintf(out, size, "%s from %.15g to %.15g", kind, o->min, o->max);
     else if (o->min != 0)
         snprintf(out, size, "%s of at least %.15g", kind, o->min);
+    else if (o->type == MD_OPT_COUNT)
+        snprintf(out, size, "%s from 0 to %" PRIu64, kind, UINT64_MAX);
     else
         snprintf(out, size, "%s", kind);
 }

@@ -10,16 +10,22 @@
 
 static bool closed; // stdout's reader has gone
 static bool lost;   // JSON that was not written, and said to be
+static bool said;   // that writing failed, and why
+static int reason;  // errno of the first write that failed
 
 static bool flush_failed(void) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return false;
     if (errno == EPIPE) closed = true;
+    if (!reason) reason = errno;
     return true;
 }
 
 bool md_out_write(const char *bytes, size_t n) {
     errno = 0;
-    if (fwrite(bytes, 1, n, stdout) != n && errno == EPIPE) closed = true;
+    if (fwrite(bytes, 1, n, stdout) != n && errno) {
+        if (errno == EPIPE) closed = true;
+        if (!reason) reason = errno;
+    }
     return !flush_failed();
 }
 
@@ -45,8 +51,10 @@ int md_out_finish(int status) {
         status = MD_EXIT_FAILED;
     }
     if (closed || !failed) return status;
-    fprintf(stderr, "megadecode: writing to standard output failed%s%s\n", errno ? ": " : "",
-            errno ? strerror(errno) : "");
+    if (!said)
+        fprintf(stderr, "megadecode: writing to standard output failed%s%s\n", reason ? ": " : "",
+                reason ? strerror(reason) : "");
+    said = true;
     return status == MD_EXIT_DONE ? MD_EXIT_FAILED : status;
 }
 

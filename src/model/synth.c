@@ -187,7 +187,7 @@ md_status md_synth_write(const char *config_path, const char *out_dir, const md_
     memcpy(temp, out_dir, n);
     strcpy(temp + n, ".tmpXXXXXX");
     if (!mkdtemp(temp)) {
-        status = md_fail_errno(err, "cannot create", temp);
+        status = md_fail_errno(err, "cannot create", out_dir);
         goto fail;
     }
     folder = opendir(temp);

@@ -50,7 +50,8 @@ void md_handle_props(md_request *request, const md_served *served) {
     const md_model_info *info = &served->info;
     const md_sampling *s = &served->defaults;
     json_t *sampling = json_pack("{s:f,s:I,s:f,s:f,s:f}", "temperature", s->temperature, "top_k", (json_int_t)s->top_k,
-                                 "top_p", s->top_p, "min_p", s->min_p, "repetition_penalty", s->repetition_penalty);
+                                 "top_p", s->top_p, "min_p", s->min_p, "repetition_penalty",
+                                 s->repetition_penalty > 0 ? s->repetition_penalty : 1.0); // 0: off, as 1 is
     json_t *model = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I}", "id", served->id, "layers", (json_int_t)info->layers,
                               "hidden", (json_int_t)info->hidden, "vocab", (json_int_t)info->vocab, "weight_bytes",
                               (json_int_t)info->weight_bytes, "context", (json_int_t)info->context);

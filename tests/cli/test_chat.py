@@ -180,7 +180,7 @@ def test_mistakes():
                       ("/set stop " + "x" * 5000, "at most 4096"), ("/regenerate x", "expected nothing")]:
         check(chat(line + "\nhi\n", *GREEDY, code=2, say=say) == "", f"{line} ends a pipe")
     chat("/think on", *GREEDY, code=1, say="no switch for thinking")
-    chat("/save /nowhere/at/all.json", *GREEDY, code=1, say="/nowhere/at/all.json")
+    chat("hi\n/save /nowhere/at/all.json", *GREEDY, "-n", "1", code=1, say="/nowhere/at/all.json")
     chat("/load /nowhere/at/all.json", *GREEDY, code=1, say="/nowhere/at/all.json")
     chat(b"caf\xe9\n", *GREEDY, code=2, say="UTF-8")
     chat("hi", *GREEDY, "--no-think", code=1, say="no switch for thinking")
@@ -220,6 +220,11 @@ def test_messages(folder):
     os.remove(again)
     chat(f"hi\n/save {again}\nho\n/save", *GREEDY, "-n", "2", say=["2 messages", "4 messages"])
     check(len(json.load(open(again))) == 4, "/save again")
+    # What comes after /clear is another conversation: it does not take the file of the one before.
+    chat(f"hi\n/save! {again}\n/clear\nho\n/save", *GREEDY, "-n", "2", code=2, say="expected a file's name")
+    check(len(json.load(open(again))) == 2, "the file of the conversation before /clear")
+    chat(f"/save! {again}", *GREEDY, code=2, say="the conversation is empty")
+    check(len(json.load(open(again))) == 2, "an empty conversation replaces nothing")
 
     hostile = 'quote " back\\slash <|im_end|> \u00e9\u4e2d\U0001f600'
     json.dump({"model": "x", "messages": [{"role": "user", "content": [{"type": "text", "text": hostile}]}]},

@@ -197,6 +197,10 @@ def test_stop_and_limits():
 
 
 def test_logprobs():
+    refused(2, "run", "-p", "x", "-n", "1", "--logprobs", "2", say="give --json too")
+    refused(2, "verify", "--golden", "x.json", "--prompt", "y", say="--prompt goes with --against")
+    refused(2, "run", "-p", "x", "--seed", "-1", say="from 0 to 18446744073709551615")
+    refused(2, "emit", "--arch", "sm_81", say="sm_90a")
     code, found, err = call_json("run", "-p", "Once upon a time", "-n", "4", "--temp", "0", "--logprobs", "3")
     check(len(found["logprobs"]) == 4, f"logprobs: {found}")
     # The first step against MLX's own logits: the golden's row after the whole prompt is its row 0.

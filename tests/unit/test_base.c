@@ -88,6 +88,10 @@ static void messages_are_text(void **state) {
     assert_string_equal(err.message, "\"?\" \xc3\xa9");
     md_fail(&err, MD_E_FORMAT, "a\x1b[31m\xff\xed\xa0\x80z\n\xc0\xaf\xf4\x8f\xbf\xbf\xf4\x90\x80\x80\x7f");
     assert_string_equal(err.message, "a?[31m??z\n?\xf4\x8f\xbf\xbf??");
+    md_fail(&err, MD_E_FORMAT,
+            "\xc2\x9b"
+            "2J\xc2\xa0");
+    assert_string_equal(err.message, "?2J\xc2\xa0");
     for (int before = 508; before <= 511; before++) {
         md_fail(&err, MD_E_FORMAT, "%*s\xe2\x82\xac", before, "");
         assert_int_equal(strlen(err.message), before < 511 ? before + (before == 508 ? 3 : 1) : 511);

@@ -126,7 +126,7 @@ static void unknown_targets_are_refused(void **state) {
     (void)state;
     md_error err = {0};
     char *source;
-    assert_int_equal(md_emit_cuda("models/fairytales", "sm_75", 1, &source, &err), MD_E_UNSUPPORTED);
+    assert_int_equal(md_emit_cuda("models/fairytales", "sm_75", 1, &source, &err), MD_E_USAGE);
     assert_non_null(strstr(err.message, "sm_75"));
     assert_int_equal(md_emit_cuda("models/fairytales", NULL, 3, &source, &err), MD_E_USAGE);
     mm_shape shape = MM_SHAPE;

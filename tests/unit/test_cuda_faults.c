@@ -292,6 +292,42 @@ static void bursts_end_as_asked(void **state) {
     engine->ops->close(engine);
 }
 
+typedef struct nester {
+    taker outer;
+    md_engine *engine;
+    md_kv *other; // closed from inside, which is allowed
+} nester;
+
+static bool take_and_nest(void *user, uint32_t token) {
+    nester *n = user;
+    md_kv *more = NULL;
+    md_burst_column column = {.kv = n->other, .position = 50, .token = 1};
+    if (n->other) {
+        assert_int_equal(n->engine->ops->burst(n->engine, &(md_burst){&column, 1, 5}, &err), MD_E_USAGE);
+        assert_int_equal(n->engine->ops->step(n->engine, &(md_column){.kv = n->other}, 1, &err), MD_E_USAGE);
+        assert_int_equal(n->engine->ops->kv_open(n->engine, 16, &more, &err), MD_E_USAGE);
+        n->engine->ops->kv_close(n->engine, n->other);
+        n->other = NULL;
+    }
+    return take(&n->outer, token);
+}
+
+static void calls_inside_a_burst_are_refused(void **state) {
+    (void)state;
+    md_engine *engine = open_engine();
+    md_kv *kv = open_kv(engine, 128);
+    nester n = {.engine = engine, .other = open_kv(engine, 128)};
+    md_burst_column column = {.kv = kv, .position = 3, .token = 1, .on_token = take_and_nest, .user = &n};
+    assert_int_equal(engine->ops->burst(engine, &(md_burst){&column, 1, 20}, &err), MD_OK);
+    follows(&n.outer, 3, 20);
+    n.outer = (taker){0};
+    column.position = 30; // and afterwards all is as before
+    assert_int_equal(engine->ops->burst(engine, &(md_burst){&column, 1, 20}, &err), MD_OK);
+    follows(&n.outer, 30, 20);
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+}
+
 static void wide_bursts_end_together(void **state) {
     (void)state;
     md_engine *engine = open_engine();
@@ -350,6 +386,7 @@ int main(void) {
         cmocka_unit_test_setup(a_launch_that_fails_is_told, fresh),
         cmocka_unit_test_setup(the_cpu_takes_over_at_the_start, fresh),
         cmocka_unit_test_setup(bursts_end_as_asked, fresh),
+        cmocka_unit_test_setup(calls_inside_a_burst_are_refused, fresh),
         cmocka_unit_test_setup(wide_bursts_end_together, fresh),
         cmocka_unit_test_setup(too_many_stops_are_refused, fresh),
     };

@@ -50,9 +50,13 @@ md_status md_cuda_compile(const char *source, const char *arch, md_cubin *out, m
         return md_fail(err, MD_E_DEVICE, "NVRTC: cannot create a program");
     char target[64];
     snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
-    const char *options[FLAG_COUNT + 1] = {target};
+    const char *options[FLAG_COUNT + 2] = {target};
     memcpy(options + 1, FLAGS, sizeof FLAGS);
-    nvrtcResult result = nvrtc->nvrtcCompileProgram(program, FLAG_COUNT + 1, options);
+    int count = FLAG_COUNT + 1, major = 0, minor = 0;
+    // From 13 on NVRTC has a cache of its own, for which it calls into the driver in the middle of a compilation, and
+    // crashes where that does not go as it expects. There is one here already.
+    if (!nvrtc->nvrtcVersion(&major, &minor) && major >= 13) options[count++] = "--no-cache";
+    nvrtcResult result = nvrtc->nvrtcCompileProgram(program, count, options);
     out->log = program_log(nvrtc, program);
     if (result) {
         status = md_fail(err, MD_E_INTERNAL, "NVRTC (%s): error %d: %.400s", arch, result, out->log ? out->log : "");

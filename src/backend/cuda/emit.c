@@ -43,8 +43,10 @@ md_status md_cuda_target_named(const char *arch, md_cuda_target *out, md_error *
             return MD_OK;
         }
     }
-    return md_fail(err, MD_E_UNSUPPORTED,
-                   "CUDA: architecture %s, expected sm_80, 86, 87, 89, 90a, 100, 103, 110, 120 or 121", arch);
+    return md_fail(err, MD_E_USAGE,
+                   "CUDA: architecture %s, expected sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100, sm_103, sm_110, sm_120 "
+                   "or sm_121",
+                   arch);
 }
 
 static void define(md_buf *out, const char *name, uint32_t value, const char *comment) {

@@ -133,6 +133,10 @@ md_status md_cuda_width_open(md_cuda_engine *engine, md_cuda_width *width, md_er
         status = md_fail(err, MD_E_DEVICE, "%s: %u workers can't all run at once, at most %d can", engine->device.name,
                          engine->groups, per_sm * engine->device.sms);
 fail:
+    if (status != MD_OK && width->module) { // half a width is none
+        (void)engine->cu->cuModuleUnload(width->module);
+        width->module = NULL;
+    }
     md_cubin_free(&cubin);
     md_buf_free(&source);
     return status;
