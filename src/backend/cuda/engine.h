@@ -47,7 +47,7 @@ typedef struct md_cuda_engine {
     uint32_t delay_seed, drop_worker, drop_stage; // fault injection of tests, 0 = none; see md_cuda_inject
     bool inject, profile_on;
     bool in_burst; // md_cuda_burst is under way; by whoever holds the lock
-    bool lost; // a launch or a step failed in the driver: nothing works in this context any more
+    bool lost;     // a launch or a step failed in the driver: nothing works in this context any more
     char why[512];
     bool poison;         // of tests: memory is filled with NaN before it is used, the kernel's shared memory too
     CUdeviceptr profile; // of the last step, with profile_on: u32 [stages][groups][MD_CUDA_MARKS]
