@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 const char *md_status_name(md_status status) {
     switch (status) {
     case MD_OK: return "ok";
@@ -22,34 +24,24 @@ const char *md_status_name(md_status status) {
     return "unknown";
 }
 
-// Bytes of the UTF-8 character at `s`, 0 where there is none (the Unicode Standard, table 3-7). Ends at a NUL.
-static size_t character_size(const unsigned char *s) {
-    if (s[0] < 0x80) return 1;
-    size_t n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
-    unsigned char least = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned char most = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-    if (s[1] < least || s[1] > most) return 0;
-    for (size_t i = 2; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    return n;
-}
-
 // Messages quote names out of files and requests: what was cut in the middle of a character or is no UTF-8 becomes a
 // question mark, and so do control characters, which a terminal would obey.
 static void clean(char *text) {
-    unsigned char *to = (unsigned char *)text;
-    for (const unsigned char *from = to; *from;) {
-        size_t n = character_size(from);
-        bool control = (*from < 0x20 && *from != '\n' && *from != '\t') || *from == 0x7f ||
-                       (n == 2 && *from == 0xc2 && from[1] < 0xa0); // C1, too
-        if (n == 0 || control) {
-            *to++ = '?';
-            do from++;
-            while ((*from & 0xc0) == 0x80);
+    char *to = text;
+    for (const char *from = text, *end = text + strlen(text); from < end;) {
+        const unsigned char *at = (const unsigned char *)from;
+        size_t size;
+        bool whole = md_utf8_scan(from, (size_t)(end - from), &size) == MD_UTF8_CHAR;
+        bool control = (at[0] < 0x20 && at[0] != '\n' && at[0] != '\t') || at[0] == 0x7f ||
+                       (at[0] == 0xc2 && at[1] < 0xa0); // C1, too
+        if (whole && !control) {
+            memmove(to, from, size);
+            to += size, from += size;
             continue;
         }
-        while (n--) *to++ = *from++;
+        *to++ = '?'; // for what stands there and all that would go on with it
+        do from++;
+        while (((unsigned char)*from & 0xc0) == 0x80);
     }
     *to = 0;
 }

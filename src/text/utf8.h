@@ -6,17 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/utf8.h"
+
 #define MD_UTF8_REPLACEMENT "\xef\xbf\xbd" // U+FFFD
-
-typedef enum md_utf8_kind {
-    MD_UTF8_CHAR,      // a whole character
-    MD_UTF8_INVALID,   // bytes that can start no character, whatever follows
-    MD_UTF8_INCOMPLETE // the text ends inside what may still become a character
-} md_utf8_kind;
-
-// Looks at the start of bytes[0..n), n > 0. *size = bytes of the character, or of the piece to replace by one U+FFFD
-// (the "maximal subpart" of the Unicode standard, section 3.9: what Rust's and Python's lossy conversions replace).
-md_utf8_kind md_utf8_scan(const char *bytes, size_t n, size_t *size);
 
 // Bytes from the start that are whole valid characters: n when all of it is valid UTF-8.
 size_t md_utf8_valid_prefix(const char *bytes, size_t n);
