@@ -67,7 +67,7 @@ static void check_matmul(const json_t *fixture, md_fixture_score *score) {
     md_matrix desc = {.rows = rows, .cols = k, .bits = bits, .group = group};
     desc.weight.row_bytes = (uint64_t)k * bits / 8;
     md_ref_matrix matrix = {.desc = &desc, .weight = packed, .scales = scales, .biases = biases};
-    float *scratch = malloc(2 * k * sizeof *scratch), *found = malloc(rows * sizeof *found);
+    float *scratch = malloc(3 * k * sizeof *scratch), *found = malloc(rows * sizeof *found);
     for (uint32_t c = 0; c < columns; c++) {
         md_ref_matmul(&matrix, x + (size_t)c * k, found, scratch);
         md_fixture_compare(score, found, y + (size_t)c * rows, rows);
