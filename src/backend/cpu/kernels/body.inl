@@ -12,7 +12,9 @@
 //                            v_acc_float; v_store_ints(x, t): the low 16 bits of t's lanes as four such x of 8 bytes
 //   vpair                    v_pair_bf16(64 bytes): columns 2i and 2i + 1 of an unquantized tile
 //   VEC_NAME VEC_ACT VEC_BLOCK VEC_PREFETCH
-//   VEC_REDUCE               defined where the layer has its own v_sum, v_greatest and v_greatest_bits
+//   VEC_REDUCE               defined where the layer has its own v_sum and v_greatest
+//   VEC_INTS                 defined where the layer has its own v_top and v_ints, and v_ints_of_eight; it then needs no
+//                            v_max_bits and v_store_ints
 //   VEC_WIDEN_TWO            defined where the layer has its own v_widen_two and v_store_two
 //   VEC_SCALE_BIAS           defined where the layer has its own v_scale_bias
 // Plain loops in this text run on one lane each; -ffp-contract=off keeps the compiler from changing any sum.
@@ -22,13 +24,6 @@
 
 #include "backend/cpu/kernels/kernels.h"
 #include "base/mathx.h"
-
-#if defined(MD_UNROLL) // the scalar level has its own
-#elif defined(__clang__)
-#define MD_UNROLL _Pragma("unroll")
-#else
-#define MD_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 #include "backend/cpu/kernels/attention.inl"
 #include "backend/cpu/kernels/ints.inl"

@@ -3,53 +3,70 @@
 
 enum { INT_BLOCK = 64, INT_BYTES = 8, INT_SUM = 32 }; // columns of a unit; bytes of four integers; columns of a sum
 
-#ifndef VEC_REDUCE
-MD_INLINE uint32_t v_greatest_bits(vf v) {
+#ifndef VEC_INTS
+// The greatest |bf16| of n = 32 or 64 elements; as integers, so that infinities and NaN are the greatest.
+MD_INLINE float v_top(const uint16_t *row, const uint32_t n) {
+    vf best = v_set1(0.0f);
+    for (uint32_t i = 0; i < n; i += 16) best = v_max_bits(best, v_abs(v_widen(row + i)));
     float lane[16];
-    uint32_t m = 0;
-    v_store(lane, v);
-    for (int j = 0; j < 16; j++) m = md_f32_bits(lane[j]) > m ? md_f32_bits(lane[j]) : m;
-    return m;
+    uint32_t top = 0;
+    v_store(lane, best);
+    for (int j = 0; j < 16; j++) top = md_f32_bits(lane[j]) > top ? md_f32_bits(lane[j]) : top;
+    return md_f32_from_bits(top);
+}
+
+// 32 elements as 8 quads at x. Returns their sum: integers below 2^24, so exact.
+MD_INLINE float v_ints(const uint16_t *row, float inverse, void *x) {
+    vf magic = v_set1(MD_EXP_MAGIC);
+    vf t0 = v_fma(v_widen(row), v_set1(inverse), magic), t1 = v_fma(v_widen(row + 16), v_set1(inverse), magic);
+    v_store_ints(x, t0);
+    v_store_ints((uint8_t *)x + 4 * INT_BYTES, t1);
+    return v_sum(v_add(v_sub(t0, magic), v_sub(t1, magic)));
 }
 #endif
 
-// One column's block of n elements, n = 64 or 32. to: its first integers, unit and sum.
+// One column's block of n = 32 or 64 elements. to: its first integers, unit and sum.
 MD_INLINE void ints_of_block(const uint16_t *row, const uint32_t n, const md_ints *to, size_t columns) {
-    vf v[INT_BLOCK / 16], best = v_set1(0.0f), magic = v_set1(MD_EXP_MAGIC);
-    MD_UNROLL for (uint32_t i = 0; i < n / 16; i++) {
-        v[i] = v_widen(row + 16 * i);
-        best = v_max_bits(best, v_abs(v[i])); // as integers: infinities and NaN are the greatest
-    }
-    float scale;
-    *to->unit = md_shared_unit(md_f32_from_bits(v_greatest_bits(best)), &scale);
-    vf inverse = v_set1(scale);
-    uint8_t *x = to->x;
-    MD_UNROLL for (uint32_t i = 0; i < n / 16; i += 2) {
-        vf t0 = v_fma(v[i], inverse, magic), t1 = v_fma(v[i + 1], inverse, magic);
-        uint8_t quads[8 * INT_BYTES];
-        v_store_ints(columns == 1 ? x : quads, t0);
-        v_store_ints(columns == 1 ? x + 4 * INT_BYTES : quads + 4 * INT_BYTES, t1);
-        MD_UNROLL for (int q = 0; columns > 1 && q < 8; q++)
-            memcpy(x + q * columns * INT_BYTES, quads + q * INT_BYTES, INT_BYTES);
-        x += 8 * columns * INT_BYTES;
-        to->sums[i / 2 * columns] = v_sum(v_add(v_sub(t0, magic), v_sub(t1, magic))); // integers below 2^24: exact
+    float inverse;
+    *to->unit = md_shared_unit(v_top(row, n), &inverse);
+    uint8_t *x = to->x, quads[8 * INT_BYTES];
+    for (uint32_t i = 0; i < n; i += INT_SUM) {
+        to->sums[i / INT_SUM * columns] = v_ints(row + i, inverse, columns == 1 ? x : quads);
+        for (int q = 0; q < 8; q++, x += columns * INT_BYTES)
+            if (columns > 1) memcpy(x, quads + q * INT_BYTES, INT_BYTES);
     }
 }
 
+MD_INLINE void ints_of_columns(const uint16_t *rows, size_t row_stride, const uint32_t columns, const uint32_t n,
+                               const md_ints *to) {
+#ifdef VEC_INTS
+    if (columns == 8) {
+        v_ints_of_eight(rows, row_stride, n, to->x, to->unit, to->sums);
+        return;
+    }
+#endif
+    for (uint32_t c = 0; c < columns; c++) {
+        const md_ints column = {(uint8_t *)to->x + (size_t)c * INT_BYTES, to->unit + c, to->sums + c};
+        ints_of_block(rows + c * row_stride, n, &column, columns);
+    }
+}
+
+MD_INLINE void ints_of_all(const uint16_t *rows, size_t row_stride, const uint32_t columns, uint32_t cols, md_ints to) {
+    for (uint32_t at = 0; at + INT_BLOCK <= cols; at += INT_BLOCK, rows += INT_BLOCK) {
+        ints_of_columns(rows, row_stride, columns, INT_BLOCK, &to);
+        to.x = (uint8_t *)to.x + (size_t)INT_BLOCK / 4 * columns * INT_BYTES;
+        to.unit += columns;
+        to.sums += INT_BLOCK / INT_SUM * columns;
+    }
+    if (cols % INT_BLOCK) ints_of_columns(rows, row_stride, columns, INT_SUM, &to);
+}
+
 static void act_ints(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, const md_ints *to) {
-    for (uint32_t at = 0; at < cols; at += INT_BLOCK)
-        for (uint32_t c = 0; c < columns; c++) {
-            const md_ints block = {(uint8_t *)to->x + ((size_t)at / 4 * columns + c) * INT_BYTES,
-                                   to->unit + (size_t)at / INT_BLOCK * columns + c,
-                                   to->sums + (size_t)at / INT_SUM * columns + c};
-            const uint16_t *row = rows + c * row_stride + at;
-            if (cols - at < INT_BLOCK)
-                ints_of_block(row, INT_SUM, &block, columns);
-            else if (columns == 1)
-                ints_of_block(row, INT_BLOCK, &block, 1);
-            else
-                ints_of_block(row, INT_BLOCK, &block, columns);
-        }
+    switch (columns) { // the two that matter most have constant addresses
+    case 1: ints_of_all(rows, row_stride, 1, cols, *to); break;
+    case 8: ints_of_all(rows, row_stride, 8, cols, *to); break;
+    default: ints_of_all(rows, row_stride, columns, cols, *to); break;
+    }
 }
 
 static void act_sums(const md_ints *ints, uint32_t columns, uint32_t cols, uint32_t group, float *sums) {

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "backend/cpu/kernels/unroll.h"
+
 #define MD_INLINE static inline __attribute__((always_inline))
 
 typedef float32x4x4_t vf;

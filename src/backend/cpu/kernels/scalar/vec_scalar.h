@@ -153,6 +153,6 @@ MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
 #define VEC_ACT MD_ACT_F32
 #define VEC_NAME scalar
 #define VEC_BLOCK 2 // columns a product keeps in registers at once
-#define VEC_PREFETCH(p) ((void)0)
+#define VEC_PREFETCH(p) ((void)(p))
 
 #endif

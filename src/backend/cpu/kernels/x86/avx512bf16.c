@@ -2,7 +2,7 @@
 // Only kernels may live here: this file is compiled for its ISA.
 #define VEC_DIGITS
 #define VEC_BF16_DOT
-#include "backend/cpu/kernels/x86/vec_avx512.h"
+#include "backend/cpu/kernels/x86/ints_avx512.h"
 
 #include "backend/cpu/kernels/body.inl"
 

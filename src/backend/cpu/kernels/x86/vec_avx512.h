@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "backend/cpu/kernels/unroll.h"
+
 #define MD_INLINE static inline __attribute__((always_inline))
 
 typedef __m512 vf;
@@ -87,11 +89,6 @@ MD_INLINE void v_scale_bias(const uint16_t *sb, vf *scale, vf *bias) {
 }
 #define VEC_SCALE_BIAS
 
-MD_INLINE vf v_max_bits(vf a, vf b) {
-    return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
-}
-MD_INLINE uint32_t v_greatest_bits(vf a) { return _mm512_reduce_max_epu32(_mm512_castps_si512(a)); }
-
 #ifdef VEC_DIGITS
 // Four codes a lane times four integers as two signed digits of base 256: x is four upper and four lower digits.
 typedef __m512i vquad;
@@ -119,13 +116,18 @@ MD_INLINE vacc v_quad_dot(vacc acc, vquad w, const void *x) {
 MD_INLINE vf v_acc_float(vacc acc) {
     return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(acc.upper, 8), acc.lower));
 }
-// n's low byte is its lower digit, and the second byte of n + 128 the upper one.
-MD_INLINE __m256i vec_ints(vf t) {
-    const __m256i order =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 3, 5, 7, 0, 2, 4, 6, 9, 11, 13, 15, 8, 10, 12, 14));
-    __m256i n = _mm512_cvtepi32_epi16(_mm512_castps_si512(t));
-    __m256i digits = _mm256_mask_blend_epi8(0xaaaaaaaa, n, _mm256_add_epi16(n, _mm256_set1_epi16(128)));
-    return _mm256_shuffle_epi8(digits, order);
+// 32 integers of 16 bits in that order: n's low byte is its lower digit, the second byte of n + 128 the upper one.
+MD_INLINE __m512i vec_quads(__m512i n) {
+    const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(1, 3, 5, 7, 0, 2, 4, 6, 9, 11, 13, 15, 8, 10, 12, 14));
+    __m512i upper = _mm512_add_epi16(n, _mm512_set1_epi16(128));
+    return _mm512_shuffle_epi8(_mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, n, upper), order);
+}
+// 8 sums of quads, each in two halves; joined in the lower 32 bits of 64.
+MD_INLINE __m512i vec_add_quads(__m512i sum, __m512i quads) {
+    return _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), quads);
+}
+MD_INLINE __m512i vec_quad_sums(__m512i sum) {
+    return _mm512_add_epi32(_mm512_slli_epi32(sum, 8), _mm512_srli_epi64(sum, 32));
 }
 #else
 // A lane's codes 0 and 2, and 1 and 3, in 16 bits; integers lie in the same order.
@@ -149,13 +151,17 @@ MD_INLINE vacc v_quad_dot(vacc acc, vquad w, const void *x) {
     return _mm512_add_epi32(acc, _mm512_madd_epi16(w.odd, _mm512_set1_epi32(pair[1])));
 }
 MD_INLINE vf v_acc_float(vacc acc) { return _mm512_cvtepi32_ps(acc); }
-MD_INLINE __m256i vec_ints(vf t) {
-    const __m256i order =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-    return _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(_mm512_castps_si512(t)), order);
+// 32 integers of 16 bits in that order.
+MD_INLINE __m512i vec_quads(__m512i n) {
+    const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    return _mm512_shuffle_epi8(n, order);
 }
+// 8 sums of quads, each in two halves; joined in the lower 32 bits of 64.
+MD_INLINE __m512i vec_add_quads(__m512i sum, __m512i quads) {
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(quads, _mm512_set1_epi16(1)));
+}
+MD_INLINE __m512i vec_quad_sums(__m512i sum) { return _mm512_add_epi32(sum, _mm512_srli_epi64(sum, 32)); }
 #endif
-MD_INLINE void v_store_ints(void *x, vf t) { _mm256_storeu_si256((__m256i *)x, vec_ints(t)); }
 
 #ifdef VEC_BF16_DOT
 typedef __m512i vpair; // bf16: low half even column, high half odd column
@@ -184,6 +190,7 @@ MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
 #endif
 
 #define VEC_BLOCK 8
+#define VEC_INTS
 #define VEC_PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 
 #endif
