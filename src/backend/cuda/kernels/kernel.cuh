@@ -64,9 +64,8 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         ctx.tag0 = p.epoch + ctx.step * STAGES;
         consumers_sync();
         for (u32 i = ctx.tid; i < (NC == 1 ? 1 : p.columns) * (HEAD_DIM / 2); i += CONSUMERS) {
-            float position = (float)(p.col[i / (HEAD_DIM / 2)].position + ctx.step), sine, cosine;
-            sincos_own(position * ROPE_SCALE * __ldg(PARAM_AUX(&p, AUX_INV_FREQ) + i % (HEAD_DIM / 2)), &sine, &cosine);
-            SH_ROPE[i] = make_float2(cosine, sine);
+            float position = (float)(p.col[i / (HEAD_DIM / 2)].position + ctx.step);
+            SH_ROPE[i] = rotation(PARAM_AUX(&p, AUX_INV_FREQ), position, i % (HEAD_DIM / 2));
         }
         consumers_sync();
         md_best best = {-INFINITY, ~0u};
