@@ -43,7 +43,7 @@ typedef struct md_engine_info {
     uint32_t workers;
     uint32_t max_columns;    // widest step of any columns
     uint32_t prompt_columns; // widest step of all: where many columns are computed in another way; 0 = max_columns
-    uint64_t weight_bytes; // memory the weights take
+    uint64_t weight_bytes;   // memory the weights take
 } md_engine_info;
 
 // How an engine chooses tokens itself: as md_sampling says, without biases, penalties or `adjust`, in the sampler's own
@@ -99,9 +99,10 @@ typedef struct md_engine_ops {
     // Makes dst's first `positions` entries (and formats) equal to src's; dst's context must hold them.
     md_status (*kv_copy)(md_engine *engine, md_kv *dst, const md_kv *src, uint32_t positions, md_error *err);
 
-    // Computes `count` columns (1..max_columns, or ..prompt_columns): appends each token's keys and values, fills the logits asked for.
-    // Errors: MD_E_USAGE (count, position, token out of range), MD_E_CONTEXT (position >= context), MD_E_TIMEOUT (a
-    // wait ran out: worker, stage, expected, seen; the step's results are void, the engine stays usable), MD_E_DEVICE.
+    // Computes `count` columns (1..max_columns, or ..prompt_columns): appends each token's keys and values, fills the
+    // logits asked for. Errors: MD_E_USAGE (count, position, token out of range), MD_E_CONTEXT (position >= context),
+    // MD_E_TIMEOUT (a wait ran out: worker, stage, expected, seen; the step's results are void, the engine stays
+    // usable), MD_E_DEVICE.
     md_status (*step)(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
 
     // NULL where an engine has none: the caller then steps. Errors as step; what came out is right in any case.

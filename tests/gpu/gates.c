@@ -9,9 +9,11 @@
 //   gates sampling MODEL TOKENS GROUPS         tokens the kernel samples against the host's sampler, alone and together
 //   gates cancel MODEL                         how soon a burst ends
 //   gates context MODEL LENGTH...              cut prompts at each length: one column against eight, bitwise
-//   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
-//   gates profile MODEL DEPTH                  where a token's time goes
-//   gates inject MODEL                         delays change nothing; a dropped handoff is reported and survived
+//   gates prefill MODEL LENGTH...              prompts in launches of their own: caches and logits against token by
+//   token gates prompts MODEL WIDTH LENGTH...        tokens a second of prompts, WIDTH columns a step gates bench MODEL
+//   ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth gates profile MODEL DEPTH                  where a
+//   token's time goes gates inject MODEL                         delays change nothing; a dropped handoff is reported
+//   and survived
 // Prints one line a result; exit status 1 when a gate fails.
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +34,7 @@ static md_snapshot *model;
 static md_plan *plan;
 static int failures;
 
-static void check(md_status status, const md_error *err, const char *what) {
+void check(md_status status, const md_error *err, const char *what) {
     if (status == MD_OK) return;
     printf("FAIL %s: %s: %s\n", what, md_status_name(status), err->message);
     fflush(stdout); // what follows may not come back, with a GPU that is lost
@@ -45,13 +47,13 @@ void gate(bool ok, const char *text) {
     failures += !ok;
 }
 
-static double now(void) {
+double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static md_engine *open_engine(const char *name, uint32_t groups) {
+md_engine *open_engine(const char *name, uint32_t groups) {
     md_error err;
     md_engine *engine;
     const char *deadline = getenv("GATES_DEADLINE_MS"); // tools that slow the kernel down need a longer one
@@ -70,7 +72,7 @@ static md_engine *open_engine(const char *name, uint32_t groups) {
     return engine;
 }
 
-static md_kv *open_kv(md_engine *engine, uint32_t context) {
+md_kv *open_kv(md_engine *engine, uint32_t context) {
     md_error err;
     md_kv *kv;
     check(engine->ops->kv_open(engine, context, &kv, &err), &err, "kv_open");
@@ -78,11 +80,11 @@ static md_kv *open_kv(md_engine *engine, uint32_t context) {
 }
 
 // Tokens at [position, position + n), in steps of up to `width` columns; logits of the last where wanted.
-static void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
-                 float *logits) {
+void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
+          float *logits) {
     md_error err;
     for (uint32_t at = 0; at < n;) {
-        md_column columns[8];
+        md_column columns[MD_CUDA_PREFILL_COLUMNS];
         uint32_t count = n - at < width ? n - at : width;
         for (uint32_t c = 0; c < count; c++)
             columns[c] = (md_column){.kv = kv,
@@ -94,7 +96,7 @@ static void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t
     }
 }
 
-static uint32_t *some_tokens(uint32_t n, uint32_t seed) {
+uint32_t *some_tokens(uint32_t n, uint32_t seed) {
     uint32_t *tokens = malloc(n * sizeof *tokens), x = seed * 2654435761u + 1;
     for (uint32_t i = 0; i < n; i++) {
         x = x * 1664525u + 1013904223u;
@@ -487,6 +489,10 @@ int main(int argc, char **argv) {
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
         profile((uint32_t)atoi(argv[3]));
+    else if (strcmp(name, "prefill") == 0)
+        gate_prefill(argc - 3, argv + 3);
+    else if (strcmp(name, "prompts") == 0 && argc > 4)
+        bench_prompts((uint32_t)atoi(argv[3]), argc - 4, argv + 4);
     else if (strcmp(name, "inject") == 0)
         gate_inject();
     else

@@ -5,8 +5,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/backend.h"
+
 void gate(bool ok, const char *text); // a line; counts failures
 
+void check(md_status status, const md_error *err, const char *what); // ends the program on a failure
+double now(void);
+md_engine *open_engine(const char *name, uint32_t groups); // "resident", "ops"; "reference", "cpu-.."
+md_kv *open_kv(md_engine *engine, uint32_t context);
+uint32_t *some_tokens(uint32_t n, uint32_t seed);
+// Tokens at [position, position + n), in steps of up to `width` columns; logits of the last where wanted.
+void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
+          float *logits);
+
 void gate_sampling(const char *path, uint32_t tokens, uint32_t groups); // 0 groups: all
+void gate_prefill(int n, char **lengths);
+void bench_prompts(uint32_t width, int n, char **lengths);
 
 #endif

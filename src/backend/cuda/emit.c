@@ -171,10 +171,11 @@ uint32_t md_cuda_threads(const md_cuda_emit_options *options) { return 32 * (con
 
 // How the launches of prompts share their work out.
 static void emit_prefill(md_buf *out, const md_cuda_emit_options *options) {
-    define_tuned(out, options, "ROW_TILES", 2, "of 16 rows, by");
     define_tuned(out, options, "OCTETS", 2, "of 8 columns: a warp's");
-    define_tuned(out, options, "TALL", 3, "warps above each other in a CTA");
+    define_tuned(out, options, "TALL", 2, "warps above each other in a tall CTA, and tiles of 16 rows of each");
+    define_tuned(out, options, "TALL_TILES", 3, NULL);
     define_tuned(out, options, "SHORT", 1, NULL);
+    define_tuned(out, options, "SHORT_TILES", 2, NULL);
     define_tuned(out, options, "SHORT_CTAS", 3, "of them on an SM");
     define_tuned(out, options, "STAGES_AHEAD", 4, "blocks of weights and inputs in shared memory");
     define_tuned(out, options, "ATTENTION_CTAS", 3, "on an SM");
@@ -214,9 +215,10 @@ md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target,
         out,
         "// megadecode %s: %s.\n"
         "// Generated for %u layers, hidden %u, %u query and %u key/value heads of %u, FFN %u, vocabulary %u.\n\n",
-        md_version(), options->prefill ? "prompts of one model, a launch a stage" : "the decode step of one model as one resident kernel",
-        model->layers, model->hidden, model->q_heads, model->kv_heads, model->head_dim, model->ffn,
-        model->vocab);
+        md_version(),
+        options->prefill ? "prompts of one model, a launch a stage"
+                         : "the decode step of one model as one resident kernel",
+        model->layers, model->hidden, model->q_heads, model->kv_heads, model->head_dim, model->ffn, model->vocab);
     emit_model(out, shape);
     emit_stages(out, shape);
     emit_shapes(out, shape);

@@ -41,15 +41,14 @@ static md_status find_functions(md_cuda_engine *engine, md_cuda_prefill *prefill
             CUfunction *function = &prefill->matrix[m][s];
             snprintf(name, sizeof name, "md_prefill_%s_%s", names[m], shapes[s]);
             MD_TRY(MD_CU(engine, cuModuleGetFunction(function, prefill->module, name), name));
-            MD_TRY(MD_CU(
-                engine,
-                cuFuncSetAttribute(*function, CU_FUNC_MAX_DYNAMIC_SHARED, (int)prefill->sizes.shape[s].bytes), name));
+            MD_TRY(MD_CU(engine,
+                         cuFuncSetAttribute(*function, CU_FUNC_MAX_DYNAMIC_SHARED, (int)prefill->sizes.shape[s].bytes),
+                         name));
         }
     }
-    return MD_CU(engine,
-                 cuFuncSetAttribute(prefill->attention, CU_FUNC_MAX_DYNAMIC_SHARED,
-                                    (int)prefill->sizes.attention_bytes),
-                 "shared memory of attention");
+    return MD_CU(
+        engine, cuFuncSetAttribute(prefill->attention, CU_FUNC_MAX_DYNAMIC_SHARED, (int)prefill->sizes.attention_bytes),
+        "shared memory of attention");
 }
 
 static md_status open_module(md_cuda_engine *engine, md_cuda_prefill *prefill, md_error *err) {
@@ -233,9 +232,8 @@ static md_status attention(md_cuda_engine *engine, const work *w, md_error *err)
         p->spans = spans;
         MD_TRY(status);
         if (b->blocks == 1) continue;
-        MD_TRY(launch(engine, prefill->merge, b->count,
-                      (uint32_t)md_ceil_div(model->q_heads, MD_CUDA_CONSUMER_WARPS), 1, CONSUMERS,
-                      MD_CUDA_CONSUMER_WARPS * b->blocks * (uint32_t)sizeof(float), err));
+        MD_TRY(launch(engine, prefill->merge, b->count, (uint32_t)md_ceil_div(model->q_heads, MD_CUDA_CONSUMER_WARPS),
+                      1, CONSUMERS, MD_CUDA_CONSUMER_WARPS * b->blocks * (uint32_t)sizeof(float), err));
     }
     return MD_OK;
 }

@@ -61,8 +61,8 @@ typedef struct md_cuda_prefill {
 
 struct md_cuda_engine;
 
-// Whether the step can be computed so: it has more columns than the resident kernel's, all caches are bf16, and the module
-// and its memory are there (made now if need be; where that fails, a line in the log says why, once).
+// Whether the step can be computed so: it has more columns than the resident kernel's, all caches are bf16, and the
+// module and its memory are there (made now if need be; where that fails, a line in the log says why, once).
 bool md_cuda_prefill_can(struct md_cuda_engine *engine, const md_column *columns, uint32_t count);
 // The step: checked columns. Errors as md_engine_ops.step.
 md_status md_cuda_prefill_step(struct md_cuda_engine *engine, const md_column *columns, uint32_t count, md_error *err);

@@ -1,5 +1,5 @@
 // Matrix rows of prompts: a CTA multiplies some tiles of 16 rows, of one matrix, with a set of columns. Weights and inputs
-// stream block by block of K through STAGES_AHEAD buffers of shared memory; a warp computes ROW_TILES by OCTETS tiles of D.
+// stream block by block of K through STAGES_AHEAD buffers of shared memory; a warp computes some row tiles by OCTETS tiles of D.
 //
 // What matvec.cuh shares out to SPLIT warps, one warp walks in turn: at a share's end its digits are joined and added to
 // the row's sum, of the first half of the shares, then of the second.
@@ -12,9 +12,9 @@ static __device__ __forceinline__ void copy16_to(u32 to, const void *from) {
 static __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <u32 N> static __device__ __forceinline__ void copies_wait_but() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
-// A CTA of ROW_WARPS by COLUMN_WARPS warps.
-template <u32 ROW_WARPS> struct md_shape {
-    static constexpr u32 row_tiles = ROW_WARPS * ROW_TILES, threads = ROW_WARPS * COLUMN_WARPS * 32;
+// A CTA of ROW_WARPS by COLUMN_WARPS warps, with EACH tiles of 16 rows a warp.
+template <u32 ROW_WARPS, u32 EACH> struct md_shape {
+    static constexpr u32 each = EACH, row_tiles = ROW_WARPS * EACH, threads = ROW_WARPS * COLUMN_WARPS * 32;
     static constexpr u32 weights = align128(larger(INPUT_WIDE, HAS_WIDE ? SET_COLUMNS * 128 : 0)); // in a buffer
     static constexpr u32 buffer = align128(weights + row_tiles * largest_block(false) * UNIT);
     static constexpr u32 buffers = smaller(STAGES_AHEAD, SHARED_BYTES / buffer), bytes = buffers * buffer;
@@ -28,12 +28,12 @@ struct md_place {
 };
 template <typename SHAPE> static __device__ __forceinline__ md_place place_of() {
     const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    return {warp / COLUMN_WARPS * ROW_TILES, warp % COLUMN_WARPS * OCTETS, lane, lane >> 2, lane & 3};
+    return {warp / COLUMN_WARPS * SHAPE::each, warp % COLUMN_WARPS * OCTETS, lane, lane >> 2, lane & 3};
 }
 
 // A lane's sums: [row tile][octet]{g:2t, g:2t+1, g+8:2t, g+8:2t+1}, of the first half of the shares and of the second.
-struct md_totals {
-    float first[ROW_TILES][OCTETS][4], second[ROW_TILES][OCTETS][4];
+template <u32 EACH> struct md_totals {
+    float first[EACH][OCTETS][4], second[EACH][OCTETS][4];
 };
 
 // The copies of one CTA: block after block of its input and of its tiles of weights.
@@ -84,8 +84,8 @@ static __device__ __forceinline__ void acts_take(md_acts<8> &x, u32 input, u32 o
 }
 
 // A block from its buffer to the sums.
-template <u32 CELL, u32 WIDE, u32 SETS>
-static __device__ __forceinline__ void block_product(md_sums<8> (&sums)[ROW_TILES][OCTETS], u32 input, u32 weights, const md_place &at) {
+template <u32 CELL, u32 WIDE, u32 SETS, u32 EACH>
+static __device__ __forceinline__ void block_product(md_sums<8> (&sums)[EACH][OCTETS], u32 input, u32 weights, const md_place &at) {
     constexpr u32 size = block_units(CELL, WIDE, SETS) * UNIT;
     if (CELL > CELL_Q8) {
 #pragma unroll
@@ -93,13 +93,13 @@ static __device__ __forceinline__ void block_product(md_sums<8> (&sums)[ROW_TILE
             const u32 x = input + ((at.octets + n) * 8 + at.g) * 128 + at.t * 16;
             const uint4 lo = at_shared<const uint4>(x), hi = at_shared<const uint4>(x + 64);
 #pragma unroll
-            for (u32 m = 0; m < ROW_TILES; m++) block_wide<CELL>(sums[m][n].digit[0], weights + (at.rows + m) * size, at.lane, lo, hi);
+            for (u32 m = 0; m < EACH; m++) block_wide<CELL>(sums[m][n].digit[0], weights + (at.rows + m) * size, at.lane, lo, hi);
         }
         return;
     }
-    md_codes<SETS ? SETS : 1> w[ROW_TILES];
+    md_codes<SETS ? SETS : 1> w[EACH];
 #pragma unroll
-    for (u32 m = 0; m < ROW_TILES; m++) {
+    for (u32 m = 0; m < EACH; m++) {
         const u32 tile = weights + (at.rows + m) * size;
         codes_load<CELL, WIDE, SETS ? SETS : 1, true>(w[m], tile + at.lane * 16, tile + code_units(CELL) * UNIT + at.g * (WIDE ? 16 : 8));
     }
@@ -108,16 +108,16 @@ static __device__ __forceinline__ void block_product(md_sums<8> (&sums)[ROW_TILE
         md_acts<8> x;
         acts_take(x, input, at.octets + n, at);
 #pragma unroll
-        for (u32 m = 0; m < ROW_TILES; m++) block_codes<CELL, true>(sums[m][n], w[m], x);
+        for (u32 m = 0; m < EACH; m++) block_codes<CELL, true>(sums[m][n], w[m], x);
     }
 }
 
 // The CTA's tiles times its set of columns.
 template <u32 CELL, u32 WIDE, u32 SETS, typename KIND, typename SHAPE>
-static __device__ __forceinline__ void tiles_times_set(md_totals &y, const md_prefill &p, const u32 *places, u32 tiles, bool idle) {
+static __device__ __forceinline__ void tiles_times_set(md_totals<SHAPE::each> &y, const md_prefill &p, const u32 *places, u32 tiles, bool idle) {
     const md_place at = place_of<SHAPE>();
     md_copies<CELL, block_units(CELL, WIDE, SETS), SHAPE> copies;
-    md_sums<8> sums[ROW_TILES][OCTETS] = {};
+    md_sums<8> sums[SHAPE::each][OCTETS] = {};
     u32 ask = shared_address(shared), take = ask, share = 0, end = KIND::blocks / KIND::split; // of the share: its last block + 1
     const u32 last = ask + (SHAPE::buffers - 1) * SHAPE::buffer;
     y = {};
@@ -139,7 +139,7 @@ static __device__ __forceinline__ void tiles_times_set(md_totals &y, const md_pr
         take = take == last ? take - (SHAPE::buffers - 1) * SHAPE::buffer : take + SHAPE::buffer;
         if (b + 1 < end) continue;
 #pragma unroll
-        for (u32 m = 0; m < ROW_TILES; m++)
+        for (u32 m = 0; m < SHAPE::each; m++)
 #pragma unroll
             for (u32 n = 0; n < OCTETS; n++)
 #pragma unroll
@@ -208,8 +208,7 @@ static __device__ __forceinline__ void outputs_end(const md_prefill &p, const fl
 }
 
 // A matrix step. Set x of the columns; group y of row tiles, none of two matrices. Of gate_up first gate's tiles, then up's.
-template <typename KIND, u32 ROW_WARPS> static __device__ __forceinline__ void matrix(const md_prefill &p) {
-    typedef md_shape<ROW_WARPS> shape;
+template <typename KIND, typename shape> static __device__ __forceinline__ void matrix(const md_prefill &p) {
     const md_place at = place_of<shape>();
     u32 mat = is_kind<KIND, md_out> ? MAT_OUT : is_kind<KIND, md_down> ? MAT_DOWN : MAT_GATE, place = PLACE_OUT, tiles = T_X, group = blockIdx.y;
     if (is_kind<KIND, md_down>) place = PLACE_DOWN;
@@ -222,8 +221,8 @@ template <typename KIND, u32 ROW_WARPS> static __device__ __forceinline__ void m
     }
     const u32 first = group * shape::row_tiles, column0 = blockIdx.x * SET_COLUMNS;
     const bool idle = column0 + at.octets * 8 >= p.columns || first + at.rows >= tiles;
-    u32 kept[ROW_TILES][OCTETS][2] = {};
-    md_totals y;
+    u32 kept[shape::each][OCTETS][2] = {};
+    md_totals<shape::each> y;
 #pragma unroll 1
     for (u32 pass = 0; pass < (is_kind<KIND, md_gate_up> ? 2 : 1); pass++) {
         if (pass) mat = MAT_UP, place = PLACE_UP;
@@ -236,7 +235,7 @@ template <typename KIND, u32 ROW_WARPS> static __device__ __forceinline__ void m
         }
         if (idle) continue;
 #pragma unroll
-        for (u32 m = 0; m < ROW_TILES; m++) {
+        for (u32 m = 0; m < shape::each; m++) {
             const u32 tile = first + at.rows + m;
             if (tile >= tiles) break;
 #pragma unroll
@@ -255,12 +254,14 @@ template <typename KIND, u32 ROW_WARPS> static __device__ __forceinline__ void m
 }
 
 // Tall CTAs where there are many columns; short ones, so that all SMs have some, where there are few.
+typedef md_shape<TALL, TALL_TILES> md_tall;
+typedef md_shape<SHORT, SHORT_TILES> md_short;
 #define MATRIX_KERNEL(name, kind)                                                                                       \
-    extern "C" __global__ void __launch_bounds__(md_shape<TALL>::threads, 1) name##_tall(const __grid_constant__ md_prefill p) {    \
-        matrix<kind, TALL>(p);                                                                                          \
+    extern "C" __global__ void __launch_bounds__(md_tall::threads, 1) name##_tall(const __grid_constant__ md_prefill p) {    \
+        matrix<kind, md_tall>(p);                                                                                          \
     }                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(md_shape<SHORT>::threads, SHORT_CTAS) name##_short(const __grid_constant__ md_prefill p) { \
-        matrix<kind, SHORT>(p);                                                                                         \
+    extern "C" __global__ void __launch_bounds__(md_short::threads, SHORT_CTAS) name##_short(const __grid_constant__ md_prefill p) { \
+        matrix<kind, md_short>(p);                                                                                         \
     }
 MATRIX_KERNEL(md_prefill_qkv, md_qkv)
 MATRIX_KERNEL(md_prefill_out, md_out)
@@ -268,6 +269,6 @@ MATRIX_KERNEL(md_prefill_gate_up, md_gate_up)
 MATRIX_KERNEL(md_prefill_down, md_down)
 
 // What the host has to know of these: [shape: tall, short]{threads, row tiles, bytes of shared memory}, bytes of attention's.
-extern "C" __constant__ u32 md_prefill_sizes[] = {md_shape<TALL>::threads,  md_shape<TALL>::row_tiles,  md_shape<TALL>::bytes,
-                                                  md_shape<SHORT>::threads, md_shape<SHORT>::row_tiles, md_shape<SHORT>::bytes,
+extern "C" __constant__ u32 md_prefill_sizes[] = {md_tall::threads,  md_tall::row_tiles,  md_tall::bytes,
+                                                  md_short::threads, md_short::row_tiles, md_short::bytes,
                                                   md_map::attn_end,         INPUT_BYTES};
