@@ -490,15 +490,11 @@ int main(int argc, char **argv) {
     else if (strcmp(name, "bench") == 0 && argc > 4)
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
-<<<<<<< HEAD
-        profile((uint32_t)atoi(argv[3]));
+        profile((uint32_t)atoi(argv[3]), 96);
     else if (strcmp(name, "prefill") == 0)
         gate_prefill(argc - 3, argv + 3);
     else if (strcmp(name, "prompts") == 0 && argc > 4)
         bench_prompts((uint32_t)atoi(argv[3]), argc - 4, argv + 4);
-=======
-        profile((uint32_t)atoi(argv[3]), 96);
->>>>>>> main
     else if (strcmp(name, "inject") == 0)
         gate_inject();
     else

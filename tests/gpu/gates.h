@@ -7,35 +7,21 @@
 
 #include "backend/backend.h"
 
-<<<<<<< HEAD
-void gate(bool ok, const char *text); // a line; counts failures
-=======
 void gate(bool ok, const char *text);                                // a line; counts failures
 void check(md_status status, const md_error *err, const char *what); // what has to work: else the end
-md_engine *open_engine(const char *name, uint32_t groups);           // "resident", "ops-graph", "cpu-ops", ...
+double now(void);
+md_engine *open_engine(const char *name, uint32_t groups); // "resident", "ops-graph", "cpu-ops", ...
 md_kv *open_kv(md_engine *engine, uint32_t context);
 bool collect(void *user, uint32_t token); // on_token: into the uint64_t digest *user
-// Tokens at [position, position + n), in steps of up to `width` columns; logits of the last where wanted.
-void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
-          float *logits);
->>>>>>> main
-
-void check(md_status status, const md_error *err, const char *what); // ends the program on a failure
-double now(void);
-md_engine *open_engine(const char *name, uint32_t groups); // "resident", "ops"; "reference", "cpu-.."
-md_kv *open_kv(md_engine *engine, uint32_t context);
 uint32_t *some_tokens(uint32_t n, uint32_t seed);
 // Tokens at [position, position + n), in steps of up to `width` columns; logits of the last where wanted.
 void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
           float *logits);
 
 void gate_sampling(const char *path, uint32_t tokens, uint32_t groups); // 0 groups: all
-<<<<<<< HEAD
-void gate_prefill(int n, char **lengths);
-void bench_prompts(uint32_t width, int n, char **lengths);
-=======
 void gate_graph(uint32_t steps);
 void gate_host(void);
->>>>>>> main
+void gate_prefill(int n, char **lengths);
+void bench_prompts(uint32_t width, int n, char **lengths);
 
 #endif

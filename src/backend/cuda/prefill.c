@@ -263,6 +263,7 @@ static md_status logits(md_cuda_engine *engine, const md_column *columns, uint32
         CUresult result = engine->cu->cuLaunchKernel(engine->prefill.hand, n, 1, 1, CONSUMERS, 1, 1, 0, engine->stream,
                                                      arguments, NULL);
         if (result != 0) return md_cuda_lose(engine, result, "launching a prompt's stage", err);
+        if (engine->graph.on) MD_TRY(md_cuda_graph_state(engine, &params, err)); // what that kernel reads
         MD_TRY(md_cuda_launch(engine, width, &params, false, err));
         for (uint32_t i = 0; i < n; i++) MD_TRY(md_cuda_logits_ask(engine, i, err));
         MD_TRY(md_cuda_finish(engine, err));
@@ -275,8 +276,9 @@ md_status md_cuda_prefill_step(md_cuda_engine *engine, const md_column *columns,
     work w;
     w.spans = w.batches = 0;
     share_out(prefill, columns, count, &w);
-    MD_TRY(MD_CU(engine, cuMemcpyHtoD(prefill->params.columns_at, w.column, count * sizeof *w.column), "a prompt"));
-    MD_TRY(MD_CU(engine, cuMemcpyHtoD(prefill->params.spans, w.span, w.spans * sizeof *w.span), "a prompt"));
+    MD_TRY(MD_CU_OR_LOST(engine, cuMemcpyHtoD(prefill->params.columns_at, w.column, count * sizeof *w.column),
+                         "a prompt"));
+    MD_TRY(MD_CU_OR_LOST(engine, cuMemcpyHtoD(prefill->params.spans, w.span, w.spans * sizeof *w.span), "a prompt"));
     prefill->params.columns = count;
     MD_TRY(launch(engine, prefill->begin, count, 1, 1, CONSUMERS, 0, err));
     for (uint32_t l = 0; l < engine->base.snapshot->layers; l++) {
