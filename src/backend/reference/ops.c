@@ -220,7 +220,7 @@ float md_ref_quantized_values(const float *p, const md_ref_quantized_kv *kv, uin
 void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
                                 float *out, float *scratch) {
     float scale = md_bf16_round((float)(1.0 / sqrt((double)dim)));
-    float query[MD_MAX_HEAD_DIM], n[MD_MAX_HEAD_DIM], unit[MD_MAX_HEAD_DIM], sums[MD_MAX_HEAD_DIM];
+    float query[MD_MAX_HEAD_DIM] = {0}, n[MD_MAX_HEAD_DIM], unit[MD_MAX_HEAD_DIM], sums[MD_MAX_HEAD_DIM];
     float block[MD_ATTN_BLOCK];
     for (uint32_t d = 0; d < dim; d++) query[d] = md_bf16_round(q[d] * scale);
     md_ref_integers(query, dim, n, unit);

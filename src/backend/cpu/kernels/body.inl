@@ -8,7 +8,7 @@
 //                            v_nibbles(16 bytes, high), v_bytes(16 bytes): codes as floats
 //                            v_max_bits: the greater as unsigned integers
 //   vquad, vacc              64 codes, four a lane: v_quad8(64 bytes), v_quad4(64 bytes, high); 16 exact integer sums:
-//                            v_acc_zero, v_quad_dot(acc, codes, x) adds a lane's codes times the four integers at x,
+//                            v_acc_clear, v_quad_dot(acc, codes, x) adds a lane's codes times the four integers at x,
 //                            v_acc_float; v_store_ints(x, t): the low 16 bits of t's lanes as four such x of 8 bytes
 //   vpair                    v_pair_bf16(64 bytes): columns 2i and 2i + 1 of an unquantized tile
 //   VEC_NAME VEC_ACT VEC_BLOCK VEC_PREFETCH

@@ -106,12 +106,23 @@ MD_INLINE void dot_values(const md_dot *d, const uint8_t *tile, float *out, size
     MD_UNROLL for (int n = 0; n < N; n++) v_store(out + (c0 + (size_t)n) * 16, t[n]);
 }
 
-// 32 columns of codes times their integers at x, [8 quads][stride][8 bytes].
+// 64 bytes of codes times their integers at x: one quad of 8 bits, or two of 4.
+MD_INLINE void dot_vector(const uint8_t *codes, const uint8_t *x, size_t stride, const int N, const int bits,
+                          vacc *acc) {
+    MD_UNROLL for (int q = 0; q < 8 / bits; q++, x += stride * INT_BYTES) {
+        vquad w = bits == 8 ? v_quad8(codes) : v_quad4(codes, q);
+        MD_UNROLL for (int n = 0; n < N; n++) v_quad_dot(&acc[n], w, x + n * INT_BYTES);
+    }
+}
+
+// 32 columns of codes times their integers, [8 quads][stride][8 bytes].
 MD_INLINE void dot_codes(const uint8_t *codes, const uint8_t *x, size_t stride, const int N, const int bits,
                          vacc *acc) {
-    MD_UNROLL for (int q = 0; q < 8; q++, x += stride * INT_BYTES) {
-        vquad w = bits == 8 ? v_quad8(codes + 64 * q) : v_quad4(codes + 64 * (q / 2), q % 2);
-        MD_UNROLL for (int n = 0; n < N; n++) acc[n] = v_quad_dot(acc[n], w, x + n * INT_BYTES);
+    const size_t step = 8 / (size_t)bits * stride * INT_BYTES;
+    if (N <= 2) {
+        MD_UNROLL for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
+    } else {
+        MD_ROLLED for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
     }
 }
 
@@ -132,11 +143,11 @@ MD_INLINE void dot_quantized(const md_dot *d, const uint8_t *tile, float *out, s
         for (uint32_t end = at + d->group; at < end;) {
             const float *unit = d->unit + (size_t)at / INT_BLOCK * stride + c0;
             vacc acc[MD_ACT_BLOCK];
-            MD_UNROLL for (int n = 0; n < N; n++) acc[n] = v_acc_zero();
+            MD_UNROLL for (int n = 0; n < N; n++) v_acc_clear(&acc[n]);
             for (uint32_t part = at + size; at < part; at += 32, codes += 64 * bits, x += 8 * stride * INT_BYTES)
                 dot_codes(codes, x, stride, N, bits, acc);
             MD_UNROLL for (int n = 0; n < N; n++)
-                t[n] = v_fma(scale, v_mul(v_acc_float(acc[n]), v_set1(unit[n])), t[n]);
+                t[n] = v_fma(scale, v_mul(v_acc_float(&acc[n]), v_set1(unit[n])), t[n]);
         }
         MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_fma(bias, v_set1(x_sum[n]), t[n]);
     }

@@ -107,26 +107,23 @@ MD_INLINE vquad vec_quad(const uint8_t *p, int even, int odd, uint16_t mask) {
 }
 MD_INLINE vquad v_quad8(const uint8_t *p) { return vec_quad(p, 0, 8, 255); }
 MD_INLINE vquad v_quad4(const uint8_t *p, int high) { return high ? vec_quad(p, 4, 12, 15) : vec_quad(p, 0, 8, 15); }
-MD_INLINE vacc v_acc_zero(void) {
-    vacc r;
-    for (int i = 0; i < 4; i++) r.lo[i] = r.hi[i] = vdupq_n_s32(0);
-    return r;
+MD_INLINE void v_acc_clear(vacc *acc) {
+    for (int i = 0; i < 4; i++) acc->lo[i] = acc->hi[i] = vdupq_n_s32(0);
 }
-MD_INLINE vacc v_quad_dot(vacc acc, vquad w, const void *x) {
+MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
     int32_t pair[2];
     memcpy(pair, x, sizeof pair);
     int16x4_t even = vreinterpret_s16_s32(vdup_n_s32(pair[0])), odd = vreinterpret_s16_s32(vdup_n_s32(pair[1]));
     for (int i = 0; i < 4; i++) {
-        acc.lo[i] = vmlal_s16(acc.lo[i], vget_low_s16(w.even[i]), even);
-        acc.hi[i] = vmlal_s16(acc.hi[i], vget_high_s16(w.even[i]), even);
-        acc.lo[i] = vmlal_s16(acc.lo[i], vget_low_s16(w.odd[i]), odd);
-        acc.hi[i] = vmlal_s16(acc.hi[i], vget_high_s16(w.odd[i]), odd);
+        acc->lo[i] = vmlal_s16(acc->lo[i], vget_low_s16(w.even[i]), even);
+        acc->hi[i] = vmlal_s16(acc->hi[i], vget_high_s16(w.even[i]), even);
+        acc->lo[i] = vmlal_s16(acc->lo[i], vget_low_s16(w.odd[i]), odd);
+        acc->hi[i] = vmlal_s16(acc->hi[i], vget_high_s16(w.odd[i]), odd);
     }
-    return acc;
 }
-MD_INLINE vf v_acc_float(vacc acc) {
+MD_INLINE vf v_acc_float(const vacc *acc) {
     vf r;
-    for (int i = 0; i < 4; i++) r.val[i] = vcvtq_f32_s32(vpaddq_s32(acc.lo[i], acc.hi[i]));
+    for (int i = 0; i < 4; i++) r.val[i] = vcvtq_f32_s32(vpaddq_s32(acc->lo[i], acc->hi[i]));
     return r;
 }
 MD_INLINE void v_store_ints(void *x, vf t) {

@@ -16,6 +16,7 @@
 #define MD_INLINE static inline
 #endif
 #define MD_UNROLL
+#define MD_ROLLED
 
 typedef struct vf {
     float f[16];
@@ -123,16 +124,15 @@ MD_INLINE vquad v_quad4(const uint8_t *p, int high) {
     for (int i = 0; i < 64; i++) r.code[i] = p[i] >> (high ? 4 : 0) & 15;
     return r;
 }
-MD_INLINE vacc v_acc_zero(void) { return (vacc){{0}}; }
-MD_INLINE vacc v_quad_dot(vacc acc, vquad w, const void *x) {
+MD_INLINE void v_acc_clear(vacc *acc) { memset(acc, 0, sizeof *acc); }
+MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
     int16_t n[4];
     memcpy(n, x, sizeof n);
-    VEC_EACH for (int k = 0; k < 4; k++) acc.i[i] += w.code[4 * i + k] * n[k];
-    return acc;
+    VEC_EACH for (int k = 0; k < 4; k++) acc->i[i] += w.code[4 * i + k] * n[k];
 }
-MD_INLINE vf v_acc_float(vacc acc) {
+MD_INLINE vf v_acc_float(const vacc *acc) {
     vf r;
-    VEC_EACH r.f[i] = (float)acc.i[i];
+    VEC_EACH r.f[i] = (float)acc->i[i];
     return r;
 }
 MD_INLINE void v_store_ints(void *x, vf t) {

@@ -114,18 +114,17 @@ MD_INLINE vquad vec_quad(const uint8_t *p, int even, int odd, int mask) {
 }
 MD_INLINE vquad v_quad8(const uint8_t *p) { return vec_quad(p, 0, 8, 255); }
 MD_INLINE vquad v_quad4(const uint8_t *p, int high) { return high ? vec_quad(p, 4, 12, 15) : vec_quad(p, 0, 8, 15); }
-MD_INLINE vacc v_acc_zero(void) { return (vacc){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-MD_INLINE vacc v_quad_dot(vacc acc, vquad w, const void *x) {
+MD_INLINE void v_acc_clear(vacc *acc) { acc->lo = acc->hi = _mm256_setzero_si256(); }
+MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
     int32_t pair[2];
     memcpy(pair, x, sizeof pair);
     __m256i even = _mm256_set1_epi32(pair[0]), odd = _mm256_set1_epi32(pair[1]);
-    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(w.even.lo, even));
-    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(w.even.hi, even));
-    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(w.odd.lo, odd));
-    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(w.odd.hi, odd));
-    return acc;
+    acc->lo = _mm256_add_epi32(acc->lo, _mm256_madd_epi16(w.even.lo, even));
+    acc->hi = _mm256_add_epi32(acc->hi, _mm256_madd_epi16(w.even.hi, even));
+    acc->lo = _mm256_add_epi32(acc->lo, _mm256_madd_epi16(w.odd.lo, odd));
+    acc->hi = _mm256_add_epi32(acc->hi, _mm256_madd_epi16(w.odd.hi, odd));
 }
-MD_INLINE vf v_acc_float(vacc acc) { return (vf){_mm256_cvtepi32_ps(acc.lo), _mm256_cvtepi32_ps(acc.hi)}; }
+MD_INLINE vf v_acc_float(const vacc *acc) { return (vf){_mm256_cvtepi32_ps(acc->lo), _mm256_cvtepi32_ps(acc->hi)}; }
 MD_INLINE void v_store_ints(void *x, vf t) {
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1));

@@ -101,20 +101,19 @@ MD_INLINE vquad v_quad4(const uint8_t *p, int high) {
     __m512i w = _mm512_loadu_si512(p);
     return _mm512_and_si512(high ? _mm512_srli_epi16(w, 4) : w, _mm512_set1_epi8(15));
 }
-MD_INLINE vacc v_acc_zero(void) { return (vacc){_mm512_setzero_si512(), _mm512_setzero_si512()}; }
-MD_INLINE vacc v_quad_dot(vacc acc, vquad w, const void *x) {
+MD_INLINE void v_acc_clear(vacc *acc) { acc->upper = acc->lower = _mm512_setzero_si512(); }
+MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
     const int32_t *digits = x;
 #ifdef __clang__
-    acc.upper = _mm512_dpbusd_epi32(acc.upper, w, _mm512_set1_epi32(digits[0]));
-    acc.lower = _mm512_dpbusd_epi32(acc.lower, w, _mm512_set1_epi32(digits[1]));
+    acc->upper = _mm512_dpbusd_epi32(acc->upper, w, _mm512_set1_epi32(digits[0]));
+    acc->lower = _mm512_dpbusd_epi32(acc->lower, w, _mm512_set1_epi32(digits[1]));
 #else // as in dot_pair
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc.upper) : "v"(w), "m"(digits[0]));
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc.lower) : "v"(w), "m"(digits[1]));
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc->upper) : "v"(w), "m"(digits[0]));
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc->lower) : "v"(w), "m"(digits[1]));
 #endif
-    return acc;
 }
-MD_INLINE vf v_acc_float(vacc acc) {
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(acc.upper, 8), acc.lower));
+MD_INLINE vf v_acc_float(const vacc *acc) {
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(acc->upper, 8), acc->lower));
 }
 // 32 integers of 16 bits in that order: n's low byte is its lower digit, the second byte of n + 128 the upper one.
 MD_INLINE __m512i vec_quads(__m512i n) {
@@ -143,14 +142,14 @@ MD_INLINE vquad vec_quad(const uint8_t *p, unsigned even, unsigned odd, int mask
 }
 MD_INLINE vquad v_quad8(const uint8_t *p) { return vec_quad(p, 0, 8, 255); }
 MD_INLINE vquad v_quad4(const uint8_t *p, int high) { return high ? vec_quad(p, 4, 12, 15) : vec_quad(p, 0, 8, 15); }
-MD_INLINE vacc v_acc_zero(void) { return _mm512_setzero_si512(); }
-MD_INLINE vacc v_quad_dot(vacc acc, vquad w, const void *x) {
+MD_INLINE void v_acc_clear(vacc *acc) { *acc = _mm512_setzero_si512(); }
+MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
     int32_t pair[2];
     memcpy(pair, x, sizeof pair);
-    acc = _mm512_add_epi32(acc, _mm512_madd_epi16(w.even, _mm512_set1_epi32(pair[0])));
-    return _mm512_add_epi32(acc, _mm512_madd_epi16(w.odd, _mm512_set1_epi32(pair[1])));
+    *acc = _mm512_add_epi32(*acc, _mm512_madd_epi16(w.even, _mm512_set1_epi32(pair[0])));
+    *acc = _mm512_add_epi32(*acc, _mm512_madd_epi16(w.odd, _mm512_set1_epi32(pair[1])));
 }
-MD_INLINE vf v_acc_float(vacc acc) { return _mm512_cvtepi32_ps(acc); }
+MD_INLINE vf v_acc_float(const vacc *acc) { return _mm512_cvtepi32_ps(*acc); }
 // 32 integers of 16 bits in that order.
 MD_INLINE __m512i vec_quads(__m512i n) {
     const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
