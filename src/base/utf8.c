@@ -57,6 +57,6 @@ md_status md_utf8_check(const char *what, const char *bytes, size_t n, md_status
     size_t at = md_utf8_valid_prefix(bytes, n), size;
     if (at == n) return MD_OK;
     bool cut = md_utf8_scan(bytes + at, n - at, &size) == MD_UTF8_INCOMPLETE;
-    return md_fail(err, code, "%s: found 0x%02X at byte offset %zu%s, expected UTF-8", what, (unsigned char)bytes[at], at,
-                   cut ? ", where the text ends in the middle of a character" : "");
+    return md_fail(err, code, "%s: found 0x%02X at byte offset %zu%s, expected UTF-8", what, (unsigned char)bytes[at],
+                   at, cut ? ", where the text ends in the middle of a character" : "");
 }

@@ -55,12 +55,12 @@ static md_status store(History *entries, const char *path, md_error *err) {
     int fd = memfd_create("history", MFD_CLOEXEC);
     FILE *memory = fd < 0 ? NULL : fdopen(fd, "w+");
     if (!memory && fd >= 0) close(fd);
-    bool whole = memory && history(entries, &event, H_SAVE_FP, memory) >= 0 && fflush(memory) == 0 &&
-                 fstat(fd, &st) == 0;
+    bool whole =
+        memory && history(entries, &event, H_SAVE_FP, memory) >= 0 && fflush(memory) == 0 && fstat(fd, &st) == 0;
     char *text = whole ? malloc((size_t)st.st_size + 1) : NULL;
     whole = text && pread(fd, text, (size_t)st.st_size, 0) == st.st_size;
-    md_status status = whole ? md_file_write_private(path, text, (size_t)st.st_size, err)
-                             : md_fail(err, MD_E_MEMORY, "out of memory");
+    md_status status =
+        whole ? md_file_write_private(path, text, (size_t)st.st_size, err) : md_fail(err, MD_E_MEMORY, "out of memory");
     if (memory) fclose(memory);
     free(text);
     return status;
@@ -73,9 +73,9 @@ static md_status make_folder(const char *path, char **out, md_error *err) {
     return *out ? md_dir_make(*out, 0700, err) : md_fail(err, MD_E_MEMORY, "out of memory");
 }
 
-// One chat at a time reads the file, adds its lines and replaces it. The lock is the folder's, since the file is another
-// one each time, and goes with the descriptor that is returned (-1: there is none). A chat that is stopped while it has
-// the lock holds nobody up for good: after a while the lines are added without it.
+// One chat at a time reads the file, adds its lines and replaces it. The lock is the folder's, since the file is
+// another one each time, and goes with the descriptor that is returned (-1: there is none). A chat that is stopped
+// while it has the lock holds nobody up for good: after a while the lines are added without it.
 static int lock_folder(const char *folder) {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; fd >= 0 && i < LOCK_TRIES && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {

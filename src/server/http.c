@@ -18,10 +18,10 @@ enum {
     HEAD_MAX = 64 << 10,           // bytes of all headers
     CONNECTION_MEMORY = 128 << 10, // of a connection's head and write buffer: a head that is too large can be read and
                                    // refused by an error object; libmicrohttpd refuses what does not fit in here
-    STACK_BYTES = 2 << 20,        // of a connection's thread; templates and schemas recurse within bounds
-    BODIES_MAX = 256 << 20,       // bytes of all bodies being received
-    URL_MAX = 8 << 10,            // bytes
-    DRAIN_MAX = 64 << 20,         // a refused body up to this is read to its end, so that the client reads the refusal
+    STACK_BYTES = 2 << 20,         // of a connection's thread; templates and schemas recurse within bounds
+    BODIES_MAX = 256 << 20,        // bytes of all bodies being received
+    URL_MAX = 8 << 10,             // bytes
+    DRAIN_MAX = 64 << 20,          // a refused body up to this is read to its end, so that the client reads the refusal
     BACKLOG = 512
 };
 

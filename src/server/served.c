@@ -137,8 +137,8 @@ md_status md_served_open(const md_server_options *options, _Atomic(double) *frac
     MD_TRY_GOTO(try_session(served, err));
     md_model_sampling(served->model, &served->defaults);
     const char *id = options->alias ? options->alias : served->info.name;
-    MD_TRY_GOTO(md_utf8_check(options->alias ? "--alias" : "the model's name (--alias gives it another)", id, strlen(id),
-                              MD_E_USAGE, err));
+    MD_TRY_GOTO(md_utf8_check(options->alias ? "--alias" : "the model's name (--alias gives it another)", id,
+                              strlen(id), MD_E_USAGE, err));
     served->id = strdup(id);
     if (!served->id) {
         status = md_fail(err, MD_E_MEMORY, "model: out of memory");

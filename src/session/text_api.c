@@ -62,8 +62,9 @@ md_status md_decode(const md_tokenizer *tokenizer, const uint32_t *ids, size_t n
 }
 
 md_status md_tokenizer_check(const md_tokenizer *tokenizer, uint32_t vocab, md_error *err) {
-    static const char wrong[] = "tokenizer.json: %s %zu, but config.json's \"vocab_size\" is %u: it is not this model's "
-                                "tokenizer";
+    static const char wrong[] =
+        "tokenizer.json: %s %zu, but config.json's \"vocab_size\" is %u: it is not this model's "
+        "tokenizer";
     size_t known = md_tokenizer_vocab_size(tokenizer), n;
     uint32_t *ids;
     for (size_t id = vocab; id < known; id++) // control tokens may lie there: they harm nobody until they are used

@@ -114,7 +114,8 @@ static void text_that_is_no_utf8_is_located(void **state) {
         {"caf\xe9 noir", "it: found 0xE9 at byte offset 3, expected UTF-8"},
         {"eight by\x80", "it: found 0x80 at byte offset 8, expected UTF-8"},
         {"\xed\xa0\x80", "it: found 0xED at byte offset 0, expected UTF-8"},
-        {"ab\xe2\x82", "it: found 0xE2 at byte offset 2, where the text ends in the middle of a character, expected UTF-8"},
+        {"ab\xe2\x82",
+         "it: found 0xE2 at byte offset 2, where the text ends in the middle of a character, expected UTF-8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         md_error err = {0};
