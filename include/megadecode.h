@@ -69,6 +69,7 @@ typedef struct md_model_options {
     // Called while weights are loaded, with a fraction 0..1; returning false gives up (MD_E_CANCELLED). May be NULL.
     bool (*progress)(void *user, double fraction);
     void *progress_user;
+    bool account; // note where each step's time goes, for md_model_account; steps take a little longer
 } md_model_options;
 
 // Opens a snapshot: a folder, or a Hugging Face repo id ("org/name") that lies in the local hub cache. options may be
@@ -105,6 +106,34 @@ typedef struct md_model_info {
 MD_API void md_model_get_info(const md_model *model, md_model_info *out);
 MD_API const md_tokenizer *md_model_tokenizer(const md_model *model); // lives as long as the model; NULL: there is none
 MD_API bool md_model_is_eos(const md_model *model, uint32_t token);
+
+// ---------------------------------------------------------------- where time goes -------------------------------
+
+enum { MD_STAGE_KINDS_MAX = 16 };
+
+// A kind of stage: milliseconds a step, means over the workers. On the CPU `weights` and `out` are part of
+// `arithmetic`.
+typedef struct md_stage_time {
+    const char *kind;  // "embed", "qkv", "attn_scores", "attn", "attn_merge", "out", "gate_up", "down", "head", "next"
+    uint32_t stages;   // of this kind in a step, those that find nothing to do included
+    double setup;      // what comes before the first wait
+    double weights;    // waiting for weights from memory
+    double handoff;    // waiting for what other workers compute
+    double arithmetic; // computing
+    double out;        // adding up what a worker's parts have computed, and handing it on
+    double slowest;    // all but `handoff`, of the worker for which that is most
+} md_stage_time;
+
+typedef struct md_account {
+    uint64_t steps; // that it is the mean of; 0: there were none
+    uint32_t kinds;
+    bool split; // weights and out are told apart
+    md_stage_time stage[MD_STAGE_KINDS_MAX];
+} md_account;
+
+// Where the time of the steps since the last such call went, of a model opened with `account`. MD_E_UNSUPPORTED where
+// the engine keeps none (reference), MD_E_USAGE without the option.
+MD_API md_status md_model_account(md_model *model, md_account *out, md_error *err);
 
 // ---------------------------------------------------------------- tokens ----------------------------------------
 
@@ -345,6 +374,9 @@ typedef struct md_batch_turn {
     bool (*on_piece)(void *user, const md_piece *piece);
     void *user;
     bool choose; // out: nothing is left to feed; md_generation_next has to choose
+    // out: code MD_OK, or what ended this generation alone (MD_E_MEMORY: its piece had no room). The call is MD_OK, the
+    // others have gone on as far as they came.
+    md_error error;
 } md_batch_turn;
 MD_API md_status md_batch_generate(md_model *model, md_batch_turn *turns, uint32_t n, uint32_t max_tokens,
                                    md_error *err);

@@ -32,6 +32,7 @@ typedef struct md_engine_options {
     uint32_t groups;                               // workers; 0 = the engine's default (CPU: threads; GPU: one an SM)
     int device_index;                              // GPU
     uint32_t deadline_ms;                          // bound of every wait inside a step; 0 = default
+    bool account;                                  // note where each step's time goes
     bool (*progress)(void *user, double fraction); // while packing; false cancels (MD_E_CANCELLED); may be NULL
     void *progress_user;
 } md_engine_options;
@@ -105,6 +106,9 @@ typedef struct md_engine_ops {
 
     // NULL where an engine has none: the caller then steps. Errors as step; what came out is right in any case.
     md_status (*burst)(md_engine *engine, md_burst *request, md_error *err);
+
+    // Where the time of the steps since the last call went, on an engine opened with `account`. NULL: it keeps none.
+    md_status (*account)(md_engine *engine, md_account *out, md_error *err);
 } md_engine_ops;
 
 struct md_engine {

@@ -273,6 +273,8 @@ static void stepped(stepping *s, const md_batch_turn *turn, md_status status, co
         release(s->slots, s->slot, sound);
     } else if (!sound) {
         fail(s->slots, s->slot, status, err, false);
+    } else if (turn->error.code != MD_OK) {
+        fail(s->slots, s->slot, turn->error.code, &turn->error, true);
     } else {
         s->slot->token = turn->token;
         s->slot->state = turn->choose ? MD_SLOT_DECODE : MD_SLOT_FEED;

@@ -66,6 +66,7 @@ static md_status decode(decoding *d) {
             break;
         }
         MD_TRY(md_batch_generate(d->session->model, &turn, 1, UINT32_MAX, d->err));
+        if (turn.error.code != MD_OK) return md_fail(d->err, turn.error.code, "%s", turn.error.message);
     }
     d->result->finish = d->piece.finish;
     d->result->stop_index = d->piece.stop_index;

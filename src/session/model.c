@@ -141,6 +141,12 @@ void md_model_close(md_model *model) {
 
 void md_model_get_info(const md_model *model, md_model_info *out) { *out = model->info; }
 
+md_status md_model_account(md_model *model, md_account *out, md_error *err) {
+    const md_engine_ops *ops = model->engine->ops;
+    if (!ops->account) return md_fail(err, MD_E_UNSUPPORTED, "account: the %s engine keeps none", model->info.engine);
+    return ops->account(model->engine, out, err);
+}
+
 const md_tokenizer *md_model_tokenizer(const md_model *model) { return model->tokenizer; }
 
 bool md_model_is_eos(const md_model *model, uint32_t token) {

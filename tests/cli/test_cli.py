@@ -297,6 +297,44 @@ def test_many_threads():
     check(call(*words, "-t", str(cpus + 3), env={"MEGADECODE_LOG": "error"})[2] == "", "MEGADECODE_LOG=error")
 
 
+def check_stages(found, split, kinds):
+    stages = found["stages"]
+    check([kind["stage"] for kind in stages["kinds"]] == kinds, f"stages: {stages}")
+    parts = ["setup_ms", "weights_ms", "handoff_ms", "arithmetic_ms", "out_ms"]
+    for kind in stages["kinds"]:
+        known = [kind[part] for part in parts if kind[part] is not None]
+        check(len(known) == (5 if split else 2) and all(value >= 0 for value in known), f"parts: {kind}")
+        check(abs(sum(known) - kind["ms"]) < 1e-9 and 0 <= kind["slowest_ms"], f"they add up: {kind}")
+        check(kind["count"] == (6 if kind["stage"] not in ("embed", "head", "next") else 1), f"of six layers: {kind}")
+    total = sum(kind["share"] for kind in stages["kinds"]) + stages["outside_share"]
+    check(stages["tokens"] == 8 and stages["ms"] > 0 and abs(total - 1) < 1e-6, f"all of a token: {stages}")
+
+
+def test_bench_stages():
+    kinds = ["embed", "qkv", "attn_scores", "attn", "attn_merge", "out", "gate_up", "down", "head"]
+    few = ["bench", "--stages", "-m", MODEL, "--device", "cpu", "-p", "0", "-n", "8", "-r", "2"]
+    for engine in ["resident", "ops"]:
+        code, found, _ = call_json(*few, "--json", "--engine", engine, "-d", "200")
+        check_stages(found, False, kinds)
+        by_name = {kind["stage"]: kind for kind in found["stages"]["kinds"]}
+        check(by_name["qkv"]["arithmetic_ms"] > 0 and by_name["attn_merge"]["arithmetic_ms"] > 0, f"work: {by_name}")
+        check(by_name["attn_scores"]["ms"] == 0, "a bf16 cache has no scores")
+    table = call(*few)[1].decode()
+    check(all(f"| {kind} |" in table for kind in kinds + ["outside"]), f"table: {table}")
+    rows = call(*few, "-o", "csv")[1].decode().split("\n")
+    check([row.split(",")[0] for row in rows] == ["stage", *kinds, "outside", ""], f"CSV: {rows}")
+    check(len({row.count(",") for row in rows[:-1]}) == 1, f"CSV: {rows}")
+    refused(2, *few, "-o", "svg", say="no picture")
+    refused(1, *few, "--engine", "reference", say="reference engine")
+    fakes = os.path.join(os.path.dirname(PROGRAM), "tests", "fakes")
+    if not os.path.isdir(fakes):
+        return
+    with tempfile.TemporaryDirectory() as cache: # a driver without a GPU
+        env = {"LD_LIBRARY_PATH": fakes, "FAKE_CUDA_VOCAB": "4096", "XDG_CACHE_HOME": cache}
+        code, found, _ = call_json(*few, "--json", "--device", "cuda", env=env)
+        check_stages(found, True, kinds + ["next"])
+
+
 def test_devices():
     code, out, err = call("devices", "--json")
     cpu = json.loads(out)[0]

@@ -1,6 +1,9 @@
 // The gates of the CUDA engine that need a GPU; tools/gpu-check builds and runs this. One gate a run:
 //   gates golden MODEL GOLDENS ENGINE GROUPS   every golden in the folder, three runs, one digest
-//   gates equal MODEL STEPS GROUPS             resident (GROUPS workers) against ops (all), bitwise, mixed columns
+//   gates equal MODEL STEPS GROUPS [WIDEST]    resident (GROUPS workers) against ops (all), bitwise, mixed columns; of
+//                                              steps of up to WIDEST columns
+//   gates graph MODEL STEPS                    bursts of ops in a graph against those of ops, tokens and caches
+//   gates host MODEL                           what the host refuses or takes back, on a real driver
 //   gates reference MODEL STEPS CPU            resident against an engine on the CPU (reference, cpu-resident, cpu-ops:
 //   they
 //                                              give the same bits): mean KL over STEPS tokens
@@ -32,7 +35,7 @@ static md_snapshot *model;
 static md_plan *plan;
 static int failures;
 
-static void check(md_status status, const md_error *err, const char *what) {
+void check(md_status status, const md_error *err, const char *what) {
     if (status == MD_OK) return;
     printf("FAIL %s: %s: %s\n", what, md_status_name(status), err->message);
     fflush(stdout); // what follows may not come back, with a GPU that is lost
@@ -51,18 +54,21 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static md_engine *open_engine(const char *name, uint32_t groups) {
+md_engine *open_engine(const char *name, uint32_t groups) {
     md_error err;
     md_engine *engine;
     const char *deadline = getenv("GATES_DEADLINE_MS"); // tools that slow the kernel down need a longer one
     md_engine_options options = {.groups = groups, .deadline_ms = deadline ? (uint32_t)atoi(deadline) : 0};
     double start = now();
+    const bool graph = strcmp(name, "ops-graph") == 0;
+    if (graph) setenv("MEGADECODE_CUDA_GRAPH", "1", 1);
     if (strcmp(name, "reference") == 0)
         check(md_reference_open(plan, &options, &engine, &err), &err, "reference");
     else if (strncmp(name, "cpu-", 4) == 0)
         check(md_cpu_open(plan, strcmp(name, "cpu-resident") == 0, &options, &engine, &err), &err, "opening");
     else
         check(md_cuda_open(plan, strcmp(name, "resident") == 0, &options, &engine, &err), &err, "opening");
+    if (graph) unsetenv("MEGADECODE_CUDA_GRAPH");
     md_engine_info info;
     engine->ops->info(engine, &info);
     printf("     %s: %s, %s, %.0f MB, opened in %.2f s\n", path_of_model, info.engine, info.device,
@@ -70,7 +76,7 @@ static md_engine *open_engine(const char *name, uint32_t groups) {
     return engine;
 }
 
-static md_kv *open_kv(md_engine *engine, uint32_t context) {
+md_kv *open_kv(md_engine *engine, uint32_t context) {
     md_error err;
     md_kv *kv;
     check(engine->ops->kv_open(engine, context, &kv, &err), &err, "kv_open");
@@ -78,8 +84,8 @@ static md_kv *open_kv(md_engine *engine, uint32_t context) {
 }
 
 // Tokens at [position, position + n), in steps of up to `width` columns; logits of the last where wanted.
-static void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
-                 float *logits) {
+void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
+          float *logits) {
     md_error err;
     for (uint32_t at = 0; at < n;) {
         md_column columns[8];
@@ -187,17 +193,27 @@ static uint64_t mixed_run(md_engine *engine, uint32_t steps, bool quantized) {
     return digest;
 }
 
-static void gate_equal(uint32_t steps, uint32_t groups) {
+// Another widest step than the widest that fits: before the wide kernel is made, which is when it is first needed.
+static void narrow(md_engine *engine, uint32_t widest) {
+    md_cuda_engine *cuda = md_cuda_of(engine);
+    if (widest && widest < cuda->width[cuda->width_count - 1].columns)
+        cuda->width[cuda->width_count - 1].columns = widest;
+}
+
+static void gate_equal(uint32_t steps, uint32_t groups, uint32_t most) {
     bool quantized = model->kv != NULL;
     char text[200];
     md_engine *ops = open_engine("ops", 0);
+    narrow(ops, most);
     uint64_t a = mixed_run(ops, steps, quantized);
     ops->ops->close(ops);
     md_engine *resident = open_engine("resident", groups);
+    narrow(resident, most);
     uint64_t b = mixed_run(resident, steps, quantized), c = mixed_run(resident, steps, quantized);
     resident->ops->close(resident);
     snprintf(text, sizeof text, "equal: ops %016llx, resident G=%u %016llx, again %016llx, %u steps",
              (unsigned long long)a, groups, (unsigned long long)b, (unsigned long long)c, steps);
+    if (most) snprintf(text + strlen(text), sizeof text - strlen(text), " of up to %u columns", most);
     gate(a == b && b == c, text);
 }
 
@@ -254,7 +270,7 @@ static void write_logits(uint32_t steps, const char *name, const char *path) {
     engine->ops->close(engine);
 }
 
-static bool collect(void *user, uint32_t token) {
+bool collect(void *user, uint32_t token) {
     uint64_t *digest = user;
     *digest = XXH64(&token, sizeof token, *digest);
     return true;
@@ -369,7 +385,7 @@ static void bench(const char *name, uint32_t groups, int n, char **depths) {
                 times[k] = times[k - 1], times[k - 1] = t;
             }
         }
-        printf("     bench %-8s G=%-3u depth %5u: %.4f ms a token, %.0f tok/s (best %.4f, worst %.4f), weights at "
+        printf("     bench %-9s G=%-3u depth %5u: %.4f ms a token, %.0f tok/s (best %.4f, worst %.4f), weights at "
                "%.0f GB/s; prompt %.0f tok/s\n",
                name, groups, depth, times[2] * 1e3, 1 / times[2], times[0] * 1e3, times[4] * 1e3,
                (double)md_plan_bytes_per_token(plan) / times[2] * 1e-9, depth ? depth / prefill : 0);
@@ -380,44 +396,26 @@ static void bench(const char *name, uint32_t groups, int n, char **depths) {
     engine->ops->close(engine);
 }
 
-// Where a token's time goes: cycles from a stage's beginning to each mark, averaged over layers and the CTAs with work.
-static void profile(uint32_t depth) {
+// Where a token's time goes, in microseconds, means over the CTAs.
+static void profile(uint32_t depth, uint32_t tokens) {
     md_error err;
-    setenv("MEGADECODE_CUDA_PROFILE", "1", 1);
-    md_engine *engine = open_engine("resident", 0);
-    md_cuda_engine *cuda = md_cuda_of(engine);
-    uint32_t stages = plan->stage_count, groups = cuda->groups;
-    size_t bytes = 4ull * stages * groups * MD_CUDA_MARKS;
-    uint32_t *marks = malloc(bytes), *prompt = some_tokens(depth + 1, 1);
-    md_kv *kv = open_kv(engine, depth + 16);
+    md_engine *engine;
+    md_account account;
+    const md_engine_options options = {.account = true};
+    check(md_cuda_open(plan, true, &options, &engine, &err), &err, "opening");
+    uint32_t *prompt = some_tokens(depth + 1, 1);
+    md_kv *kv = open_kv(engine, depth + tokens);
     if (depth) feed(engine, kv, 0, prompt, depth, widest(engine), NULL);
     md_burst_column column = {.kv = kv, .position = depth, .token = prompt[depth]};
-    check(engine->ops->burst(engine, &(md_burst){&column, 1, 8}, &err), &err, "burst");
-    check(md_cuda_check(cuda->cu, cuda->cu->cuMemcpyDtoH(marks, cuda->profile, bytes), "marks", &err), &err, "marks");
-    printf("     stage        whole   CTAs | mark 1..6, cycles since the stage's beginning (mean), and the slowest "
-           "CTA's last\n");
-    for (int kind = 0; kind < MD_STAGE_KIND_COUNT; kind++) {
-        double sum[MD_CUDA_MARKS] = {0}, whole = 0, last_sum = 0;
-        uint32_t seen[MD_CUDA_MARKS] = {0}, wholes = 0, counted = 0;
-        for (uint32_t s = 0; s < stages; s++) {
-            if ((int)plan->stage[s].kind != kind || (plan->stage[s].layer == 0 && plan->snapshot->layers > 1)) continue;
-            uint32_t slowest = 0;
-            for (uint32_t g = 0; g < groups; g++) {
-                const uint32_t *at = marks + ((size_t)s * groups + g) * MD_CUDA_MARKS,
-                               *next = at + (size_t)groups * MD_CUDA_MARKS;
-                if (s + 1 < stages && at[0] && next[0]) whole += next[0] - at[0], wholes++;
-                uint32_t last = 0;
-                for (int i = 1; i < MD_CUDA_MARKS; i++)
-                    if (at[i]) sum[i] += at[i] - at[0], seen[i]++, last = at[i] - at[0];
-                if (last > slowest) slowest = last;
-            }
-            last_sum += slowest, counted++;
-        }
-        if (!counted) continue;
-        printf("     %-12s %6.0f %6.1f |", md_stage_name((md_stage_kind)kind), wholes ? whole / wholes : 0.0,
-               (double)seen[6 * (kind != MD_STAGE_ATTN) + 4 * (kind == MD_STAGE_ATTN)] / counted);
-        for (int i = 1; i < MD_CUDA_MARKS; i++) printf(" %6.0f", seen[i] ? sum[i] / seen[i] : 0.0);
-        printf(" | %6.0f\n", last_sum / counted);
+    check(engine->ops->account(engine, &account, &err), &err, "account");
+    check(engine->ops->burst(engine, &(md_burst){&column, 1, tokens}, &err), &err, "burst");
+    check(engine->ops->account(engine, &account, &err), &err, "account");
+    printf("     us a token   whole | setup weights handoff arithmetic out | slowest CTA, without handoffs\n");
+    for (uint32_t k = 0; k < account.kinds; k++) {
+        const md_stage_time *t = &account.stage[k];
+        double whole = t->setup + t->weights + t->handoff + t->arithmetic + t->out;
+        printf("     %-11s %7.2f | %6.2f %6.2f %7.2f %7.2f %6.2f | %6.2f\n", t->kind, whole * 1e3, t->setup * 1e3,
+               t->weights * 1e3, t->handoff * 1e3, t->arithmetic * 1e3, t->out * 1e3, t->slowest * 1e3);
     }
     engine->ops->close(engine);
 }
@@ -470,7 +468,11 @@ int main(int argc, char **argv) {
     if (strcmp(name, "golden") == 0 && argc > 5)
         gate_golden(argv[3], argv[4], (uint32_t)atoi(argv[5]));
     else if (strcmp(name, "equal") == 0 && argc > 4)
-        gate_equal((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
+        gate_equal((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), argc > 5 ? (uint32_t)atoi(argv[5]) : 0);
+    else if (strcmp(name, "graph") == 0 && argc > 3)
+        gate_graph((uint32_t)atoi(argv[3]));
+    else if (strcmp(name, "host") == 0)
+        gate_host();
     else if (strcmp(name, "reference") == 0 && argc > 5)
         gate_reference((uint32_t)atoi(argv[3]), argv[4], atof(argv[5]));
     else if (strcmp(name, "logits") == 0 && argc > 5)
@@ -486,7 +488,7 @@ int main(int argc, char **argv) {
     else if (strcmp(name, "bench") == 0 && argc > 4)
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
-        profile((uint32_t)atoi(argv[3]));
+        profile((uint32_t)atoi(argv[3]), 96);
     else if (strcmp(name, "inject") == 0)
         gate_inject();
     else

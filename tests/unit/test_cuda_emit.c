@@ -41,10 +41,9 @@ static unsigned spilled(const char *log) {
     return stores;
 }
 
-static void compiles(const char *model, const char *arch, uint32_t columns) {
+static void compile(const char *model, const char *arch, uint32_t columns, char *source) {
     md_error err = {0};
     md_cubin cubin;
-    char *source = source_of(model, arch, columns);
     if (md_cuda_compile(source, arch, &cubin, &err) != MD_OK) fail_msg("%s, %s: %s", model, arch, err.message);
     assert_true(cubin.size > 1000);
     assert_non_null(cubin.log);
@@ -53,6 +52,24 @@ static void compiles(const char *model, const char *arch, uint32_t columns) {
     assert_true(spilled(cubin.log) <= (strcmp(arch, "sm_90a") == 0 ? 0 : MAX_SPILL_BYTES));
     md_cubin_free(&cubin);
     md_free(source);
+}
+static void compiles(const char *model, const char *arch, uint32_t columns) {
+    compile(model, arch, columns, source_of(model, arch, columns));
+}
+
+// What only measurements ask for: the account of a token's time, and launches that are repeated in a graph.
+static void switch_on(char *source, const char *off) {
+    char *at = strstr(source, off);
+    if (!at) fail_msg("no \"%s\" in the source", off);
+    at[strlen(off) - 2] = '1';
+}
+static void what_measurements_add(void **state) {
+    (void)state;
+    if (!have_nvrtc()) skip();
+    char *source = source_of("models/fairytales", "sm_90a", 1);
+    switch_on(source, "#define ACCOUNT 0u");
+    switch_on(source, "#define GRAPH 0u");
+    compile("models/fairytales", "sm_90a", 1, source);
 }
 
 // How wide a step the engine would make there.
@@ -193,6 +210,7 @@ int main(void) {
         cmocka_unit_test(compiler_errors_are_told),
         cmocka_unit_test(an_odd_model),
         cmocka_unit_test(a_full_size_model),
+        cmocka_unit_test(what_measurements_add),
         cmocka_unit_test(the_shipped_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -443,7 +443,8 @@ static void compute(seat **of, uint32_t n, uint32_t most) {
     md_batch_turn turns[BATCH];
     for (uint32_t i = 0; i < n; i++) {
         columns[i] = (md_batch_column){of[i]->session, of[i]->next, true};
-        turns[i] = (md_batch_turn){of[i]->generation, of[i]->next, seat_piece, of[i], false};
+        turns[i] = (md_batch_turn){
+            .generation = of[i]->generation, .token = of[i]->next, .on_piece = seat_piece, .user = of[i]};
     }
     if (!most) {
         OK(md_batch_step(model, columns, n, &err));

@@ -191,7 +191,8 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "UNROLL", 3, "blocks of a tile that a warp has under way, with one column");
     define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
     define(out, "INJECT", options->inject, NULL);
-    define(out, "PROFILE", options->profile, NULL);
+    define(out, "ACCOUNT", options->account, NULL);
+    define(out, "GRAPH", options->graph, "one step a launch, whose place and tokens lie in memory");
     md_buf_puts(out, "#define INFINITY __int_as_float(0x7f800000)\n");
 }
 

@@ -180,7 +180,7 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     md_keys keys[KEY_TILES];
     rows_ask(ctx, kv, item, item.own ? item.n - 1 : item.n, keys);
     parts_load(ctx, item, tag_qkv, item.own);
-    MARK(2);
+    SPENT(HANDOFF);
     failure_note(ctx);
     consumers_sync();
 #pragma unroll
@@ -188,10 +188,8 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     copies_wait();
     consumers_sync();
     if (failure_seen(ctx)) return true;
-    MARK(3);
     probabilities(ctx, item);
     consumers_sync();
-    MARK(4);
     const bool only = blocks == 1;
 #pragma unroll 1
     for (u32 unit = ctx.warp; unit < HEAD_SETS * (HEAD_DIM / 16); unit += CONSUMER_WARPS) {
@@ -208,6 +206,7 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
             if (tile == 0 && HEAD_DIM + 2 + t < 3 * PARTIAL_ENTRIES) out[HEAD_DIM + 2 + t] = 0; // what fills the last entry
         }
     }
+    SPENT(ARITHMETIC);
     if (item.own) own_append(ctx, kv, item);
     if (only) return false;
     consumers_sync();

@@ -35,7 +35,8 @@ struct md_params {
     u64 logits;  // bf16 [MAX_COLUMNS][VOCAB]
     u64 report;  // u32[8] {aborted, worker, stage, expected, seen, column, 0, 0}
     u64 mailbox; // pinned host memory: u32 {steps done, cancel}, then each step's tokens
-    u64 profile; // u32 [STAGES][groups][MARKS], 0 = none
+    u64 account; // u64 cycles [KINDS][SPENDINGS][groups], then u64 nanoseconds [groups]; read only with ACCOUNT 1
+    u64 state;   // u32 {steps done, epoch of this one, its tokens}; read only with GRAPH 1
     u32 groups, columns, stage_begin, stage_end;
     u32 tokens;      // steps of this launch
     u32 epoch;       // tag of the launch's first stage, minus 1

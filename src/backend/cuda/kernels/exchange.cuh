@@ -14,16 +14,30 @@ struct md_ctx { // what every thread carries
     u32 tag0; // tag of stage s of this step: tag0 + s + 1
     bool failed;
     u32 stage; // for reports
+#if ACCOUNT
+    u32 kind; // of the stage; KIND_NEXT
+#endif
 };
 
-// Where a CTA's time goes: its first thread notes its clock at points of a stage (sources generated with PROFILE 1).
-#define MARKS 8
-#if PROFILE
-#define MARK(i)                                                                                                        \
-    if (threadIdx.x == 0 && ctx.p->profile)                                                                            \
-    ((u32 *)ctx.p->profile)[((u64)ctx.stage * ctx.p->groups + ctx.cta) * MARKS + (i)] = clock()
+// Where a CTA's time goes: SPENT(x) says that the time since the one before it went into x. The CTA's first thread adds it
+// up, by kind of stage (sources generated with ACCOUNT 1).
+enum { SETUP, WEIGHTS, HANDOFF, ARITHMETIC, OUT, SPENDINGS };
+#define KIND_NEXT 9u // behind the plan's kinds
+#define KINDS 10u
+#if ACCOUNT
+#define SPENT(what) account_add(ctx, what)
+static __device__ __forceinline__ void account_add(const md_ctx &ctx, u32 what) {
+    if (threadIdx.x) return;
+    u32 now = (u32)clock();
+    atomicAdd((u64 *)ctx.p->account + (ctx.kind * SPENDINGS + what) * ctx.p->groups + ctx.cta, (u64)(now - *SH_CLOCK));
+    *SH_CLOCK = now;
+}
+// Nanoseconds of a launch, as `now` - `begin`, behind the cycles: what these are worth.
+static __device__ __forceinline__ void account_launch(const md_params *p, u64 ns) {
+    if (threadIdx.x == 0) atomicAdd((u64 *)p->account + KINDS * SPENDINGS * p->groups + blockIdx.x, ns);
+}
 #else
-#define MARK(i)
+#define SPENT(what)
 #endif
 
 #define TAG(ctx, s) ((ctx).tag0 + (u32)(s) + 1u)

@@ -114,9 +114,9 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
         if (ctx.warp < warps)
             wait_entries<passes>(
                 ctx, v, tag, [&](u32 k) { return at + k * step; }, [&](u32 k) { return first + k * step < entries; });
+        SPENT(HANDOFF);
         float r = 0;
         if (KIND::norm) {
-            MARK(1);
             if (ctx.warp < warps) {
                 float squares = 0;
 #pragma unroll
@@ -143,12 +143,14 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
 #pragma unroll 1
     for (u32 i0 = 0; i0 < items; i0 += batch) {
         uint4 v[batch];
+        SPENT(ARITHMETIC);
         wait_entries<batch>(
             ctx, v, tag,
             [&](u32 k) {
                 return entry_of(p, KIND::input, KIND::tiles_in, (i0 + k) / passes, 0, first + (i0 + k) % passes * step);
             },
             [&](u32 k) { return i0 + k < items && first + (i0 + k) % passes * step < entries; });
+        SPENT(HANDOFF);
 #pragma unroll
         for (u32 k = 0; k < batch; k++) {
             u32 i = i0 + k, c = i / passes, pass = i % passes, pair = pass * CONSUMER_WARPS + ctx.warp;

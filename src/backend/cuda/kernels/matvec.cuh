@@ -252,7 +252,11 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
     u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end) {
-        if (!fits) s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
+        if (!fits) {
+            SPENT(ARITHMETIC);
+            s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
+            SPENT(WEIGHTS);
+        }
         float out[OUTPUTS(NC)];
         switch (x.format) {
 #define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, x, ctx.lane, columns); break;

@@ -134,6 +134,7 @@ struct md_kv_layer;
 #define SH_ROPE ((float2 *)(shared + md_map::rope))   // [COLUMNS][HEAD_DIM / 2] {cos, sin} of this step's positions
 #define SH_TOKENS ((u32 *)(shared + md_map::tokens))  // [COLUMNS] this step's
 #define SH_FAILED ((volatile u32 *)(shared + md_map::tokens + 64)) // the tag of the stage in which someone failed, or 0
+#define SH_CLOCK ((volatile u32 *)(shared + md_map::tokens + 96)) // ACCOUNT: when SPENT was last said
 #define SH_CACHES ((md_kv_layer *)(shared + md_map::caches)) // [LAYERS] of the only column, where COLUMNS is 1
 #define SH_DIGITS (shared + md_map::digits)           // [BLOCKS_MAX][3][COLUMNS][64] the input of a matrix stage (input.cuh)
 #define SH_GROUPS ((float *)(shared + md_map::groups)) // [BLOCKS_MAX][COLUMNS][GROUP_FLOATS]

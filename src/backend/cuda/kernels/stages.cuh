@@ -36,6 +36,7 @@ static __device__ __forceinline__ bool stage_embed(md_ctx ctx, u32 tag) {
         float x = i < n && at < HIDDEN ? embedding(p, SH_TOKENS[c], at) : 0.0f;
         put_tile(ctx, entry_of(p, VECTOR_XB, T_X, c, tile, 0), bf_bits(x), i < n, tag);
     }
+    SPENT(OUT);
     return false;
 }
 
@@ -154,9 +155,10 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
     const bool fits = stream_fits(stream, tiles.end);
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
+    SPENT(SETUP);
     if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
+    SPENT(WEIGHTS);
     load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
-    MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
@@ -167,11 +169,10 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
             ctx.failed = true;
         }
-        MARK(4);
         failure_note(ctx);
         consumers_sync();
         const bool failed = failure_seen(ctx);
-        MARK(5);
+        SPENT(ARITHMETIC);
         const u32 outputs = (n >> pair) * columns;
 #pragma unroll 1
         for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
@@ -194,9 +195,9 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
         if (failed) return true;
+        SPENT(OUT);
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
     stream.position = tiles.end;
-    MARK(6);
     return false;
 }
