@@ -96,6 +96,7 @@ typedef struct md_model_info {
     uint32_t eos_count;
     uint32_t workers;
     uint32_t max_columns;       // widest step the engine computes
+    uint32_t prompt_columns;    // tokens of a prompt it computes at once: max_columns or more
     uint64_t weight_bytes;      // memory the engine holds the weights in
     uint64_t bytes_per_token;   // weight bytes a decode step reads
     uint64_t kv_bytes_bf16;     // KV cache bytes of one position in bf16
@@ -435,8 +436,8 @@ MD_API md_status md_synth_write(const char *config_path, const char *out_dir, co
 // last member is {"device": "cuda", "usable": false, "why"}. *json is malloc'd (md_free).
 MD_API md_status md_devices(char **json, md_error *err);
 
-// The generated CUDA source of a model's kernel for steps of up to `columns` columns (1, 2, 4 or 8; 0 = 1) on an
-// architecture ("sm_90a"; NULL = that). *source is malloc'd (md_free). Needs no GPU. MD_E_UNSUPPORTED names what the
+// The generated CUDA source of a model's kernel for steps of up to `columns` columns (1, 2, 4 or 8; 0 = 1), or of the
+// launches that compute prompts (64), on an architecture ("sm_90a"; NULL = that). *source is malloc'd (md_free). Needs no GPU. MD_E_UNSUPPORTED names what the
 // kernels don't model, MD_E_USAGE an architecture that is none of theirs.
 MD_API md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, char **source, md_error *err);
 

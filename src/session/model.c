@@ -30,6 +30,8 @@ static char *base_name(const char *model) {
     return strndup(model + start, end - start);
 }
 
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
 static void fill_info(md_model *model) {
     const md_snapshot *s = model->snapshot;
     md_engine_info engine = {0};
@@ -50,7 +52,8 @@ static void fill_info(md_model *model) {
         .context = s->context,
         .eos_count = s->eos_count,
         .workers = engine.workers,
-        .max_columns = engine.max_columns < MD_WIDEST_STEP ? engine.max_columns : MD_WIDEST_STEP,
+        .max_columns = least(engine.max_columns, MD_WIDEST_STEP),
+        .prompt_columns = least(engine.prompt_columns ? engine.prompt_columns : engine.max_columns, MD_WIDEST_PROMPT),
         .weight_bytes = engine.weight_bytes,
         .bytes_per_token = md_plan_bytes_per_token(model->plan),
         .kv_bytes_bf16 = md_kv_position_bytes(s, NULL),

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/dl.h"
 #include "backend/cuda/params.h"
+#include "backend/cuda/prefill.h"
 
 fake_cuda fake = {.major = 9, .cooperative = 1, .total = (size_t)1 << 30, .undecided_at = -1};
 
@@ -95,6 +96,13 @@ FAKE(cuModuleUnload, (CUmodule module)) {
 FAKE(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name)) {
     (void)module;
     *function = (CUfunction)(strcmp(name, "md_step") == 0 ? &fake.launches : &fake.live);
+    return state();
+}
+// The only one that is asked for: md_prefill_sizes.
+FAKE(cuModuleGetGlobal_v2, (CUdeviceptr * out, size_t *bytes, CUmodule module, const char *name)) {
+    static const md_cuda_prefill_sizes sizes = {{{384, 6, 65536}, {128, 2, 32768}}, 65536, 12800};
+    (void)module, (void)name;
+    *out = (CUdeviceptr)(uintptr_t)&sizes, *bytes = sizeof sizes;
     return state();
 }
 FAKE(cuFuncSetAttribute, (CUfunction function, int attribute, int value)) {

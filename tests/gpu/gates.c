@@ -12,9 +12,11 @@
 //   gates sampling MODEL TOKENS GROUPS         tokens the kernel samples against the host's sampler, alone and together
 //   gates cancel MODEL                         how soon a burst ends
 //   gates context MODEL LENGTH...              cut prompts at each length: one column against eight, bitwise
-//   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
-//   gates profile MODEL DEPTH                  where a token's time goes
-//   gates inject MODEL                         delays change nothing; a dropped handoff is reported and survived
+//   gates prefill MODEL LENGTH...              prompts in launches of their own: caches and logits against token by
+//   token gates prompts MODEL WIDTH LENGTH...        tokens a second of prompts, WIDTH columns a step gates bench MODEL
+//   ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth gates profile MODEL DEPTH                  where a
+//   token's time goes gates inject MODEL                         delays change nothing; a dropped handoff is reported
+//   and survived
 // Prints one line a result; exit status 1 when a gate fails.
 #include <math.h>
 #include <stdio.h>
@@ -48,7 +50,7 @@ void gate(bool ok, const char *text) {
     failures += !ok;
 }
 
-static double now(void) {
+double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -88,7 +90,7 @@ void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *token
           float *logits) {
     md_error err;
     for (uint32_t at = 0; at < n;) {
-        md_column columns[8];
+        md_column columns[MD_CUDA_PREFILL_COLUMNS];
         uint32_t count = n - at < width ? n - at : width;
         for (uint32_t c = 0; c < count; c++)
             columns[c] = (md_column){.kv = kv,
@@ -100,7 +102,7 @@ void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *token
     }
 }
 
-static uint32_t *some_tokens(uint32_t n, uint32_t seed) {
+uint32_t *some_tokens(uint32_t n, uint32_t seed) {
     uint32_t *tokens = malloc(n * sizeof *tokens), x = seed * 2654435761u + 1;
     for (uint32_t i = 0; i < n; i++) {
         x = x * 1664525u + 1013904223u;
@@ -380,6 +382,7 @@ static void bench(const char *name, uint32_t groups, int n, char **depths) {
             start = now();
             check(engine->ops->burst(engine, &(md_burst){&column, 1, tokens}, &err), &err, "burst");
             times[r] = (now() - start) / column.produced;
+            if (column.produced != tokens) gate(false, "bench: a token could not be chosen");
             for (int k = r; k > 0 && times[k] < times[k - 1]; k--) { // sorted: the median is in the middle
                 double t = times[k];
                 times[k] = times[k - 1], times[k - 1] = t;
@@ -489,6 +492,10 @@ int main(int argc, char **argv) {
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
         profile((uint32_t)atoi(argv[3]), 96);
+    else if (strcmp(name, "prefill") == 0)
+        gate_prefill(argc - 3, argv + 3);
+    else if (strcmp(name, "prompts") == 0 && argc > 4)
+        bench_prompts((uint32_t)atoi(argv[3]), argc - 4, argv + 4);
     else if (strcmp(name, "inject") == 0)
         gate_inject();
     else

@@ -122,6 +122,74 @@ static void a_context_too_long_says_what_fits(void **state) {
     engine->ops->close(engine);
 }
 
+// ---- prompts ---------------------------------------------------------------------------------------------------
+
+enum { PROMPT = 70 };
+static md_status prompt(md_engine *engine, md_kv *kv) {
+    md_column columns[PROMPT];
+    for (uint32_t c = 0; c < PROMPT; c++) columns[c] = (md_column){.kv = kv, .position = c, .token = c};
+    columns[PROMPT - 1].logits = logits;
+    return engine->ops->step(engine, columns, PROMPT, &err);
+}
+
+// Launches of a prompt's step: its columns, each layer's four matrices with their inputs and its attention (of one
+// block), the last column's logits.
+static void a_prompt_is_some_launches_a_layer(void **state) {
+    (void)state;
+    md_engine *engine = open_engine();
+    md_kv *kv = open_kv(engine, 128);
+    assert_int_equal(prompt(engine, kv), MD_OK); // the first makes ready
+    uint32_t launches = fake.launches;
+    assert_int_equal(prompt(engine, kv), MD_OK);
+    assert_int_equal(fake.launches - launches, 1 + 9 * snapshot->layers + 2);
+    assert_true(logits[PROMPT] == 1.0f && logits[0] == 0.0f);
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+}
+
+static void a_prompt_goes_in_steps_without_memory_or_with_a_quantized_cache(void **state) {
+    (void)state;
+    for (int quantized = 0; quantized < 2; quantized++) {
+        md_engine *engine = open_engine();
+        md_kv *kv = open_kv(engine, 128);
+        if (quantized)
+            assert_int_equal(engine->ops->kv_quantize(engine, kv, snapshot->kv, 0, &err), MD_OK);
+        else
+            fake.total = fake.used + (1 << 20);
+        assert_int_equal(prompt(engine, kv), MD_OK);
+        uint32_t launches = fake.launches;
+        assert_int_equal(prompt(engine, kv), MD_OK);
+        assert_int_equal(fake.launches - launches, (PROMPT + 7) / 8);
+        assert_true(logits[PROMPT] == 1.0f && logits[0] == 0.0f);
+        engine->ops->kv_close(engine, kv);
+        engine->ops->close(engine);
+        assert_int_equal(fake.live, 0);
+        fake.total = (size_t)1 << 30;
+    }
+}
+
+static void a_prompt_that_loses_the_gpu_is_told(void **state) {
+    (void)state;
+    md_engine *engine = open_engine();
+    md_kv *kv = open_kv(engine, 128);
+    assert_int_equal(prompt(engine, kv), MD_OK);
+    fake.launch_result = FAKE_GONE;
+    assert_int_equal(prompt(engine, kv), MD_E_DEVICE);
+    says("launching a prompt's stage");
+    fake.launch_result = 0;
+    assert_int_equal(prompt(engine, kv), MD_E_DEVICE);
+    says("lost");
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+    engine = open_engine();
+    kv = open_kv(engine, 128);
+    fake.launch_result = FAKE_GONE; // while it is made ready: no way back to steps
+    assert_int_equal(prompt(engine, kv), MD_E_DEVICE);
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+    assert_int_equal(fake.live, 0);
+}
+
 // ---- GPUs that can't be used -----------------------------------------------------------------------------------
 
 static void unfit_gpus_are_refused_in_one_line(void **state) {
@@ -314,6 +382,11 @@ static void bursts_end_as_asked(void **state) {
     follows(&t, 10, 10); // positions 10 .. 19
     assert_true(column.undecided);
     assert_true(logits[21] == 1.0f && logits[20] == 0.0f);
+
+    t = (taker){0}; // and nobody wants them
+    column.logits = NULL;
+    assert_int_equal(engine->ops->burst(engine, &(md_burst){&column, 1, 100}, &err), MD_OK);
+    assert_true(column.undecided);
     engine->ops->kv_close(engine, kv);
     engine->ops->close(engine);
 }
@@ -465,6 +538,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_allocation_may_fail, fresh),
         cmocka_unit_test_setup(a_model_too_large_says_how_much, fresh),
+        cmocka_unit_test_setup(a_prompt_is_some_launches_a_layer, fresh),
+        cmocka_unit_test_setup(a_prompt_goes_in_steps_without_memory_or_with_a_quantized_cache, fresh),
+        cmocka_unit_test_setup(a_prompt_that_loses_the_gpu_is_told, fresh),
         cmocka_unit_test_setup(a_context_too_long_says_what_fits, fresh),
         cmocka_unit_test_setup(unfit_gpus_are_refused_in_one_line, fresh),
         cmocka_unit_test_setup(a_wait_that_ran_out_is_reported, fresh),

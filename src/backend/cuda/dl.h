@@ -52,6 +52,7 @@ enum { // CUdevice_attribute
     F(cuModuleLoadData, "cuModuleLoadData", (CUmodule *, const void *))                                                \
     F(cuModuleUnload, "cuModuleUnload", (CUmodule))                                                                    \
     F(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *))                              \
+    F(cuModuleGetGlobal, "cuModuleGetGlobal_v2", (CUdeviceptr *, size_t *, CUmodule, const char *))                    \
     F(cuFuncSetAttribute, "cuFuncSetAttribute", (CUfunction, int, int))                                                \
     F(cuFuncGetAttribute, "cuFuncGetAttribute", (int *, int, CUfunction))                                              \
     F(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                      \

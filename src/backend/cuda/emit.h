@@ -23,6 +23,7 @@ typedef struct md_cuda_emit_options {
     bool inject;      // with the hooks for delays and dropped handoffs that tests use
     bool account;     // with the account of where the time goes
     bool graph;       // for launches that are repeated as they are (graph.c)
+    bool prefill;     // the launches of prompts instead of the step; `columns` is not looked at
     const char *tune; // "NAME=VALUE,..." in place of defaults, for measurements; may be NULL
 } md_cuda_emit_options;
 

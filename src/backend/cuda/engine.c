@@ -61,6 +61,7 @@ static bool close_engine(md_engine *base) {
         for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) md_cuda_free(engine, memory[i]);
         if (engine->logits_host) cu->cuMemFreeHost(engine->logits_host);
         if (engine->mailbox) cu->cuMemFreeHost(engine->mailbox);
+        md_cuda_prefill_close(engine);
         for (uint32_t i = 0; i < engine->width_count; i++)
             if (engine->width[i].module) cu->cuModuleUnload(engine->width[i].module);
         if (engine->stream) cu->cuStreamDestroy(engine->stream);
@@ -78,6 +79,7 @@ static void engine_info(const md_engine *base, md_engine_info *out) {
                             .backend = "cuda",
                             .workers = engine->groups,
                             .max_columns = engine->width[engine->width_count - 1].columns,
+                            .prompt_columns = MD_CUDA_PREFILL_COLUMNS,
                             .weight_bytes = engine->weight_bytes};
     snprintf(out->device, sizeof out->device, "%s, %u of %d SMs%s", engine->device.name, engine->groups,
              engine->device.sms, engine->graph.on ? ", a graph a token" : "");

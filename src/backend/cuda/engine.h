@@ -1,5 +1,5 @@
 // The CUDA engine's parts, shared by its files: engine.c (open, close), upload.c (weights), kv.c (caches), launch.c
-// (steps), burst.c (many tokens a launch), locked.c (the same for any thread).
+// (steps), prefill.c (prompts), burst.c (many tokens a launch), locked.c (the same for any thread).
 #ifndef MD_BACKEND_CUDA_ENGINE_H
 #define MD_BACKEND_CUDA_ENGINE_H
 
@@ -9,6 +9,7 @@
 #include "backend/cuda/dl.h"
 #include "backend/cuda/emit.h"
 #include "backend/cuda/params.h"
+#include "backend/cuda/prefill.h"
 #include "backend/cuda/shape.h"
 
 enum { MD_CUDA_MAX_GROUPS = 512 }; // workers: what the choice of the next token has room for
@@ -45,7 +46,8 @@ typedef struct md_cuda_engine {
     CUdeviceptr exchange, records, logits, report;
     CUdeviceptr stats, partials; // grown as contexts need them
     uint32_t blocks;             // attention blocks they have room for
-    uint64_t weight_bytes;
+    uint64_t arena_bytes, weight_bytes;
+    md_cuda_prefill prefill;
     uint32_t epoch;         // of the next step; a multiple of the stage count
     uint16_t *logits_host;  // pinned, [columns][vocab]
     uint32_t *mailbox;      // pinned: {steps done, cancel}, then each step's tokens

@@ -123,12 +123,11 @@ void md_cuda_logits_take(const md_cuda_engine *engine, uint32_t column, float *o
     for (size_t i = 0; i < vocab; i++) out[i] = md_bf16_to_f32(engine->logits_host[column * vocab + i]);
 }
 
-static md_status fill_columns(md_cuda_engine *engine, const md_column *columns, uint32_t count, md_cuda_params *params,
-                              md_error *err) {
+static void fill_columns(const md_cuda_engine *engine, const md_column *columns, uint32_t count,
+                         md_cuda_params *params) {
     bool logits = false;
     for (uint32_t c = 0; c < count; c++) {
         const md_cuda_kv *kv = (const md_cuda_kv *)columns[c].kv;
-        MD_TRY(md_column_check_context(&columns[c], kv->context, err));
         params->col[c] = (md_cuda_col){.kv = kv->layers,
                                        .position = columns[c].position,
                                        .token = columns[c].token,
@@ -138,18 +137,15 @@ static md_status fill_columns(md_cuda_engine *engine, const md_column *columns, 
     }
     params->columns = count;
     params->stage_end = engine->base.plan->stage_count - (logits ? 0 : 1);
-    return MD_OK;
 }
 
-md_status md_cuda_step(md_engine *base, const md_column *columns, uint32_t count, md_error *err) {
-    md_cuda_engine *engine = md_cuda_of(base);
+// A step of at most as many columns as the kernel has; checked.
+static md_status step_columns(md_cuda_engine *engine, const md_column *columns, uint32_t count, md_error *err) {
     md_cuda_width *width = &engine->width[count == 1 ? 0 : engine->width_count - 1];
     md_cuda_params params;
-    MD_TRY(md_step_check(base, columns, count, engine->width[engine->width_count - 1].columns, err));
-    MD_TRY(md_cuda_enter(engine, err));
     MD_TRY(md_cuda_width_open(engine, width, err));
     md_cuda_params_fill(engine, &params);
-    MD_TRY(fill_columns(engine, columns, count, &params, err));
+    fill_columns(engine, columns, count, &params);
     MD_TRY(md_cuda_epoch_take(engine, 1, &params.epoch, err));
     if (engine->drop_stage)
         params.drop_tag = params.epoch + engine->drop_stage + 1, params.drop_worker = engine->drop_worker;
@@ -160,5 +156,21 @@ md_status md_cuda_step(md_engine *base, const md_column *columns, uint32_t count
     engine->account_steps++;
     for (uint32_t c = 0; c < count; c++)
         if (columns[c].logits) md_cuda_logits_take(engine, c, columns[c].logits);
+    return MD_OK;
+}
+
+md_status md_cuda_step(md_engine *base, const md_column *columns, uint32_t count, md_error *err) {
+    md_cuda_engine *engine = md_cuda_of(base);
+    const uint32_t widest = engine->width[engine->width_count - 1].columns;
+    MD_TRY(md_step_check(base, columns, count, MD_CUDA_PREFILL_COLUMNS, err));
+    for (uint32_t c = 0; c < count; c++)
+        MD_TRY(md_column_check_context(&columns[c], ((const md_cuda_kv *)columns[c].kv)->context, err));
+    MD_TRY(md_cuda_enter(engine, err));
+    if (md_cuda_prefill_can(engine, columns, count)) return md_cuda_prefill_step(engine, columns, count, err);
+    MD_TRY(md_cuda_enter(engine, err)); // readying prompts may have lost the GPU
+    for (uint32_t done = 0, n; done < count; done += n) {
+        n = count - done < widest ? count - done : widest;
+        MD_TRY(step_columns(engine, columns + done, n, err));
+    }
     return MD_OK;
 }

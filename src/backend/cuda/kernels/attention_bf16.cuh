@@ -125,8 +125,19 @@ static __device__ __forceinline__ void values_operand(u32 (&b)[4], const u8 *val
                  : "memory");
 }
 
+// Zeros in place of positions from `n` on.
+static __device__ __forceinline__ void values_cut(u32 (&b)[4], u32 n, u32 lane) {
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        u32 position = 2 * (lane & 3) + i % 2 * 8;
+        if (position >= n) b[i] = 0;
+        if (position + 1 >= n) b[i] &= 0xffffu;
+    }
+}
+
 // Probabilities times 16 dimensions of the values for 8 heads: o[0], o[1] of dimensions 2 t, 2 t + 1, o[2], o[3] of
-// 8 + 2 t, 9 + 2 t of head g, and the sum of the head's probabilities.
+// 8 + 2 t, 9 + 2 t of head g, and the sum of the head's probabilities. CUT: behind the item's rows stand values of others.
+template <bool CUT = false>
 static __device__ __forceinline__ void tile_values(const md_item &item, u32 set, u32 tile, u32 lane, float (&o)[4], float *l) {
     const u8 *high = SH_PROBS + (set * 8 + (lane >> 2)) * PROB_STRIDE + 4 * (lane & 3), *low = high + HEAD_SETS * 8 * PROB_STRIDE;
     const u32 ones = 0x3f803f80u, steps = (item.n + 15) / 16;
@@ -138,6 +149,7 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
             u32 s = s0 + k, v[4];
             if (s >= steps) break;
             values_operand(v, SH_V + s * 16 * V_STRIDE + tile * 32, lane);
+            if (CUT && s + 1 == steps) values_cut(v, item.n - s * 16, lane);
             u32 p0 = *(const u32 *)(high + 32 * s), p1 = *(const u32 *)(low + 32 * s);
             u32 p2 = *(const u32 *)(high + 32 * s + 16), p3 = *(const u32 *)(low + 32 * s + 16);
             mma(a[k], p0, p1, p2, p3, v[0], v[1]);

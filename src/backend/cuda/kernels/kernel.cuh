@@ -70,17 +70,15 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
     if (ctx.tid == 0) *SH_FAILED = 0;
 #if ACCOUNT
     const u64 begin = now_ns();
-    ctx.kind = 0;
-    if (ctx.tid == 0) *SH_CLOCK = (u32)clock();
+    account_begin(ctx);
 #endif
     stream.position = 0;
     for (ctx.step = first; ctx.step < first + p.tokens; ctx.step++) {
         ctx.tag0 = epoch + (ctx.step - first) * STAGES;
         consumers_sync();
         for (u32 i = ctx.tid; i < (NC == 1 ? 1 : p.columns) * (HEAD_DIM / 2); i += CONSUMERS) {
-            float position = (float)(p.col[i / (HEAD_DIM / 2)].position + ctx.step), sine, cosine;
-            sincos_own(position * ROPE_SCALE * __ldg(PARAM_AUX(&p, AUX_INV_FREQ) + i % (HEAD_DIM / 2)), &sine, &cosine);
-            SH_ROPE[i] = make_float2(cosine, sine);
+            float position = (float)(p.col[i / (HEAD_DIM / 2)].position + ctx.step);
+            SH_ROPE[i] = rotation(PARAM_AUX(&p, AUX_INV_FREQ), position, i % (HEAD_DIM / 2));
         }
         consumers_sync();
         md_best best = {-INFINITY, ~0u};
@@ -105,7 +103,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
 #endif
     }
 #if ACCOUNT
-    account_launch(&p, now_ns() - begin);
+    account_end(ctx, now_ns() - begin);
 #endif
 }
 

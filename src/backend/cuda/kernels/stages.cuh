@@ -16,7 +16,7 @@ static __device__ __forceinline__ u32 packed_code(const u32 *row, u32 i) {
     return v & ((1u << EMBED_BITS) - 1u);
 }
 
-static __device__ __forceinline__ float embedding(const md_params *p, u32 token, u32 i) {
+template <typename P> static __device__ __forceinline__ float embedding(const P *p, u32 token, u32 i) {
 #if EMBED_BITS
     const u32 words = HIDDEN * EMBED_BITS / 32, groups = HIDDEN / EMBED_GROUP;
     u64 g = (u64)token * groups + i / EMBED_GROUP;
@@ -28,7 +28,7 @@ static __device__ __forceinline__ float embedding(const md_params *p, u32 token,
 #endif
 }
 
-static __device__ __forceinline__ bool stage_embed(md_ctx ctx, u32 tag) {
+static __device__ __forceinline__ bool stage_embed(md_ctx &ctx, u32 tag) {
     const md_params *p = ctx.p;
     u32 r = ctx.lane & 15, n = T_X * p->columns;
     for (u32 base = ctx.cta * CONSUMER_WARPS * 2 + ctx.warp * 2; base < n; base += p->groups * CONSUMER_WARPS * 2) {
@@ -50,13 +50,22 @@ static __device__ __forceinline__ void best_take(md_best &best, float value, u32
     if (value > best.value || (value == best.value && index < best.index)) best.value = value, best.index = index;
 }
 
-static __device__ __forceinline__ float biased(const md_params *p, float y, u32 layer, u32 mat, u32 tile, u32 r) {
+template <typename P> static __device__ __forceinline__ float biased(const P *p, float y, u32 layer, u32 mat, u32 tile, u32 r) {
 #if HAS_BIAS
     u32 at = LAYER_BIAS[layer * MATS + mat];
     if (at != ~0u) y = bf(y + __ldg(PARAM_AUX(p, at) + tile * 16 + r));
 #endif
     return y;
 }
+
+// RoPE's {cos, sin} for pair i of a head's dimensions, and the rotation of a pair.
+static __device__ __forceinline__ float2 rotation(const float *inv_freq, float position, u32 i) {
+    float sine, cosine;
+    sincos_own(position * ROPE_SCALE * __ldg(inv_freq + i), &sine, &cosine);
+    return make_float2(cosine, sine);
+}
+static __device__ __forceinline__ float rotate_low(float low, float high, float2 cs) { return bf(fmaf(low, cs.x, -(high * cs.y))); }
+static __device__ __forceinline__ float rotate_high(float low, float high, float2 cs) { return bf(fmaf(low, cs.y, high * cs.x)); }
 
 // q, k, v: RoPE on the pairs that lie 8 lanes apart, and out to the attention.
 template <int NC>
@@ -68,7 +77,7 @@ static __device__ __forceinline__ void end_qkv(md_ctx &ctx, u32 layer, float y, 
     if (mat != MAT_V) {
         u32 d = local % (HEAD_DIM / 16) * 8 + (r & 7);
         float2 cs = SH_ROPE[(valid ? c : 0) * (HEAD_DIM / 2) + d];
-        y = r < 8 ? bf(fmaf(y, cs.x, -(other * cs.y))) : bf(fmaf(other, cs.y, y * cs.x));
+        y = r < 8 ? rotate_low(y, other, cs) : rotate_high(other, y, cs);
     }
     u32 vector = mat == MAT_Q ? VECTOR_Q : mat == MAT_K ? VECTOR_K : VECTOR_V;
     u32 tiles = mat == MAT_Q ? T_Q : mat == MAT_K ? T_K : T_V;
