@@ -382,6 +382,7 @@ static void bench(const char *name, uint32_t groups, int n, char **depths) {
             start = now();
             check(engine->ops->burst(engine, &(md_burst){&column, 1, tokens}, &err), &err, "burst");
             times[r] = (now() - start) / column.produced;
+            if (column.produced != tokens) gate(false, "bench: a token could not be chosen");
             for (int k = r; k > 0 && times[k] < times[k - 1]; k--) { // sorted: the median is in the middle
                 double t = times[k];
                 times[k] = times[k - 1], times[k - 1] = t;

@@ -6,42 +6,19 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "md_test.h"
 #include "plain_choice.h"
 #include "session/model.h"
+#include "shipped.h"
 
-static const char model_dir[] = "models/fairytales";
-static md_model *model;
 static const md_tokenizer *tokenizer;
-static uint32_t vocab;
 static const uint32_t prompt[] = {0, 629, 515, 262, 457}; // "Once upon a time"
 enum { PROMPT = 5, BATCH = 8 };
 
 static int open_model(void **state) {
-    (void)state;
-    md_error err = {0};
-    md_model_info info;
-    if (md_model_open(model_dir, NULL, &model, &err) != MD_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return -1;
-    }
-    md_model_get_info(model, &info);
-    vocab = info.vocab;
+    shipped_open(state);
     tokenizer = md_model_tokenizer(model);
     return 0;
 }
-
-static int close_model(void **state) {
-    (void)state;
-    md_model_close(model);
-    return 0;
-}
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        md_error err = {0};                                                                                            \
-        if ((call) != MD_OK) fail_msg("%s", err.message);                                                              \
-    } while (0)
 
 static md_session *new_session(uint32_t context, const char *kv) {
     md_session *session = NULL;
@@ -590,5 +567,5 @@ int main(void) {
         cmocka_unit_test(test_logprobs),        cmocka_unit_test(test_eight_together),
         cmocka_unit_test(test_bursts),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, open_model, shipped_close);
 }
