@@ -38,7 +38,8 @@ static const md_option_group synth_groups[] = {
 // before gigabytes are written for it. What the config itself may be wrong in is md_synth_write's to say.
 static md_status check_tokenizer(const char *config_path, md_error *err) {
     const char *slash = strrchr(config_path, '/');
-    char *dir = slash ? strndup(config_path, (size_t)(slash - config_path) + 1) : strdup("."), *path = NULL;
+    size_t n = slash ? (size_t)(slash - config_path) : 0;
+    char *dir = slash ? strndup(config_path, n ? n : 1) : strdup("."), *path = NULL;
     json_t *config = NULL;
     md_tokenizer *tokenizer = NULL;
     md_status status = MD_OK;
