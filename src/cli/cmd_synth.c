@@ -83,7 +83,7 @@ static int synth(const void *arguments, int words, char **word) {
     md_progress_clear(&progress);
     if (status != MD_OK) return md_out_error("synth", args->json, &err);
     if (args->json)
-        md_out_json(json_pack("{s:o,s:f}", "dir", md_out_text(args->out), "seconds", seconds));
+        md_out_json(json_pack("{s:o,s:f}", "dir", md_json_text(args->out), "seconds", seconds));
     else
         fprintf(stderr, "%s: written in %.1f s\n", args->out, seconds);
     return MD_EXIT_DONE;
