@@ -101,7 +101,8 @@ void md_docs_program_page(md_buf *out) {
     put_variable(out, "MEGADECODE_DEVICE", "the device where \\fB\\-\\-device\\fR is not given");
     put_variable(out, "MEGADECODE_THREADS", "the CPU threads where \\fB\\-\\-threads\\fR is not given");
     put_variable(out, "MEGADECODE_GROUPS", "the workers of a step where \\fB\\-\\-groups\\fR is not given");
-    put_variable(out, "MEGADECODE_CPU", "the best kernels to use: scalar, avx2, avx512, avx512bf16 or neon");
+    put_variable(out, "MEGADECODE_CPU",
+                 "the best kernels to use: scalar, avx2, avx512, avx512vnni, avx512bf16 or neon");
     put_variable(out, "MEGADECODE_HISTORY", "the file of lines typed in chats; empty: none");
     put_variable(out, "MEGADECODE_LOG",
                  "what is said on standard error: error, warn (where it is not set), info or debug");

@@ -71,13 +71,14 @@ static md_result generate(md_session *session, const md_generation_params *param
 
 // ---- against MLX -----------------------------------------------------------------------------------------------
 
-// The free-running greedy answers that MLX gave; with a quantized cache near ties may part the ways later on.
+// The free-running greedy answers that MLX gave, up to the first step where MLX's own two best logits are equal; with a
+// quantized cache near ties may part the ways sooner.
 static void test_greedy_is_mlx(void **state) {
     (void)state;
     const struct {
         const char *kv, *key;
         size_t tokens;
-    } cases[] = {{"none", "greedy_ids_bf16_kv", 60}, {"snapshot", "greedy_ids_quantized_kv", 12}};
+    } cases[] = {{"none", "greedy_ids_bf16_kv", 31}, {"snapshot", "greedy_ids_quantized_kv", 12}};
     json_t *golden = NULL;
     OK(md_json_read_file("tests/goldens/data/greedy.json", 1 << 20, &golden, &err));
     for (size_t c = 0; c < 2; c++) {
