@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -59,6 +60,18 @@ def test_program():
         check(all(len(line) <= 100 and line == line.rstrip() for line in out.decode().split("\n")), f"{name}: wide help")
         check(call("help", name)[1] == out, f"help {name}")
         check(call(name, "-h")[1] == out, f"{name} -h")
+
+
+def test_documents():
+    """The answers that the documents show are the program's own."""
+    readme = open("README.md", encoding="utf-8").read()
+    line = next(line for line in readme.split("\n") if line.startswith("build/megadecode run "))
+    code, out, err = call(*shlex.split(line)[1:], "--device", "cpu")
+    check(code == 0 and f"{line}\n{out.decode()}fairytales: " in readme, f"README's story: {out!r}")
+    shown = open("docs/CHAT.md", encoding="utf-8").read()
+    line = next(line for line in shown.split("\n") if line.startswith("$ megadecode chat "))
+    code, out, err = call(*shlex.split(line)[2:], "--device", "cpu", stdin=b"Once upon a time\n")
+    check(code == 0 and f"> Once upon a time\n{out.decode()}[60 tokens, " in shown, f"CHAT's answer: {out!r}")
 
 
 def test_wrong_usage():
