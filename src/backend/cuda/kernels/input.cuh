@@ -18,11 +18,12 @@ static __device__ __forceinline__ float *group_of(u32 block, u32 c) { return SH_
 
 static __device__ __forceinline__ u32 permute_bytes(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 
-// N pairs of blocks (first, first + step, ..) of column c to digits, by one warp. x: four values a lane and pair, of columns
+// N pairs of blocks (first, first + step, ..) of column c to digits, as far as they are blocks [from, until), by one warp. x: four values a lane and pair, of columns
 // 4 lane .. 4 lane + 3; normalised where NORM: times r, rounded, times w, rounded. Step by step for all pairs, since every
 // step waits for the one before.
 template <u32 N, bool NORM>
-static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, u32 c, u32 blocks, u32 lane, float r, const float4 (&w)[N]) {
+static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, u32 c, u32 from, u32 until, u32 lane, float r,
+                                                   const float4 (&w)[N]) {
     const u32 quad = lane % 16;
     u32 most[N], v[N][4];
     int sums[N][2 * SETS_MAX]; // by sets of a pair's columns
@@ -55,7 +56,7 @@ static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
         const u32 block = 2 * (first + k * step) + lane / 16;
-        if (block >= blocks) continue;
+        if (block < from || block >= until) continue;
         if (HAS_WIDE) *(uint2 *)(SH_XS + c * XSTRIDE + block * 64 + 4 * quad) = x[k];
         u32 low = permute_bytes(v[k][0], v[k][1], 0x5140), low2 = permute_bytes(v[k][2], v[k][3], 0x5140);
         u32 high = permute_bytes(v[k][0], v[k][1], 0x0062), high2 = permute_bytes(v[k][2], v[k][3], 0x0062);
@@ -97,6 +98,24 @@ static __device__ __forceinline__ float norm_factor(u32 c, u32 warps) {
     return reciprocal_root(fmaf((sum[0] + sum[1]) + (sum[2] + sum[3]), 1.0f / HIDDEN, NORM_EPS));
 }
 
+// The part of the input that a warp multiplies itself, where a tile is split over all warps: no barrier between the arrival
+// and the product. A pair that two warps share is made by both, each its own block.
+template <typename KIND> static __device__ __forceinline__ void load_slice(md_ctx &ctx, u32 tag, u32 from, u32 count) {
+    constexpr u32 passes = KIND::slice_pairs, entries = KIND::tiles_in * 4;
+    const u32 pair = from / 2, first = pair * 32 + ctx.lane, end = min(entries, (from + count + 1) / 2 * 32);
+    const uint4 *at = entry_of(ctx.p, KIND::input, KIND::tiles_in, 0, 0, first);
+    uint4 v[passes];
+    wait_entries<passes>(
+        ctx, v, tag, [&](u32 k) { return at + k * 32; }, [&](u32 k) { return first + k * 32 < end; });
+    MARK(2);
+    uint2 x[passes];
+    const float4 none[passes] = {};
+#pragma unroll
+    for (u32 k = 0; k < passes; k++) x[k] = make_uint2(v[k].x, v[k].y);
+    digits_make<passes, false>(x, pair, 1, 0, from, from + count, ctx.lane, 0, none);
+    __syncwarp();
+}
+
 // Brings the input vector of a kind of stage to shared memory, normalised with the weights `norm` where KIND has a norm.
 // A warp takes pairs of blocks, an entry a lane.
 template <int NC, typename KIND> static __device__ __forceinline__ void load_vector(md_ctx &ctx, u32 tag, const float *norm) {
@@ -116,7 +135,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
                 ctx, v, tag, [&](u32 k) { return at + k * step; }, [&](u32 k) { return first + k * step < entries; });
         float r = 0;
         if (KIND::norm) {
-            MARK(1);
+            MARK(2);
             if (ctx.warp < warps) {
                 float squares = 0;
 #pragma unroll
@@ -133,7 +152,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
 #pragma unroll
         for (u32 k = 0; k < passes; k++) x[k] = make_uint2(v[k].x, v[k].y);
         if (ctx.warp < warps)
-            digits_make<passes, KIND::norm>(x, ctx.warp, CONSUMER_WARPS, 0, KIND::blocks, ctx.lane, r, weights);
+            digits_make<passes, KIND::norm>(x, ctx.warp, CONSUMER_WARPS, 0, 0, KIND::blocks, ctx.lane, r, weights);
         consumers_sync();
         return;
     }
@@ -156,7 +175,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
             if (!KIND::norm) {
                 uint2 x[1] = {make_uint2(v[k].x, v[k].y)};
                 const float4 none[1] = {};
-                digits_make<1, false>(x, pair, 0, c, KIND::blocks, ctx.lane, 0, none);
+                digits_make<1, false>(x, pair, 0, c, 0, KIND::blocks, ctx.lane, 0, none);
                 continue;
             }
             if (2 * pair + ctx.lane / 16 < KIND::blocks) *raw_of(pair, c, ctx.lane) = make_uint2(v[k].x, v[k].y);
@@ -177,7 +196,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
         if (2 * pair + ctx.lane / 16 < KIND::blocks) raw[0] = *raw_of(pair, c, ctx.lane);
         __syncwarp(); // digits come where others' raw values lie
         const float4 weights[1] = {norm_quad(norm, pair, ctx.lane)};
-        digits_make<1, true>(raw, pair, 0, c, KIND::blocks, ctx.lane, norm_factor(c, warps), weights);
+        digits_make<1, true>(raw, pair, 0, c, 0, KIND::blocks, ctx.lane, norm_factor(c, warps), weights);
     }
     consumers_sync();
 }

@@ -35,7 +35,8 @@ static __device__ __forceinline__ u32 layer_of(u32 s) { return s < S_LAYERS ? 0 
 
 // The stages of one layer that this launch wants. True when someone failed.
 template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, md_stream &stream, u32 layer, md_best *best) {
-    const u32 s = S_LAYERS + layer * S_A_LAYER;
+    const u32 s = S_LAYERS + layer * S_A_LAYER, next = layer + 1 < LAYERS ? layer + 1 : 0;
+    if (COLUMNS == 1 && PREFETCH_AT == 1) cache_prefetch(ctx, layer);
     if (stage_begins(ctx, s + S_QKV) && stage_matrix<NC, md_qkv>(ctx, stream, s + S_QKV, layer, best)) return true;
 #pragma unroll 1
     for (u32 i = 0; i < 2; i++) { // one body: S_SCORES, then S_ATTN
@@ -45,15 +46,18 @@ template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, 
             return true;
     }
     if (stage_begins(ctx, s + S_MERGE) && stage_merge(ctx, TAG(ctx, s + S_ATTN), TAG(ctx, s + S_MERGE))) return true;
+    if (COLUMNS == 1 && PREFETCH_AT == 2) cache_prefetch(ctx, next);
     if (stage_begins(ctx, s + S_OUT) && stage_matrix<NC, md_out>(ctx, stream, s + S_OUT, layer, best)) return true;
+    if (COLUMNS == 1 && PREFETCH_AT == 3) cache_prefetch(ctx, next);
     if (stage_begins(ctx, s + S_GATE_UP) && stage_matrix<NC, md_gate_up>(ctx, stream, s + S_GATE_UP, layer, best)) return true;
+    if (COLUMNS == 1 && PREFETCH_AT == 4) cache_prefetch(ctx, next);
     return stage_begins(ctx, s + S_DOWN) && stage_matrix<NC, md_down>(ctx, stream, s + S_DOWN, layer, best);
 }
 
 template <int NC> static __device__ __forceinline__ void consume(const md_params &p, md_stream &stream) {
     md_ctx ctx;
     ctx.p = &p, ctx.cta = blockIdx.x, ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
-    ctx.failed = false, ctx.stage = 0;
+    ctx.failed = false, ctx.stage = 0, ctx.red = 0;
     for (u32 s = ctx.tid; s < STAGES; s += CONSUMERS) SH_RUNS[s] = ((const md_run *)p.runs)[(u64)s * p.groups + ctx.cta];
     if (NC == 1)
         for (u32 i = ctx.tid; i < LAYERS * 3; i += CONSUMERS) ((uint4 *)SH_CACHES)[i] = __ldg((const uint4 *)p.col[0].kv + i);
@@ -101,7 +105,7 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     stream.ring = shared_address(SH_RING);
     if (threadIdx.x == 0) {
         for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(&SH_FULL[i], 1), mbar_init(&SH_EMPTY[i], CONSUMER_WARPS * RELEASE_LANES);
-        *SH_STOP = 0;
+        *SH_STOP = 0, *SH_LIMIT = ~0u;
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();

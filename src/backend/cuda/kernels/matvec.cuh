@@ -181,6 +181,16 @@ static __device__ __forceinline__ u32 format_units(u32 format) {
     return units;
 }
 
+// The most pairs of blocks that a warp's blocks lie in.
+static __host__ __device__ constexpr u32 most_pairs(u32 blocks, u32 split) {
+    u32 most = 0;
+    for (u32 k = 0; k < split; k++) {
+        u32 from = k * blocks / split, until = (k + 1) * blocks / split;
+        most = larger(most, (until + 1) / 2 - from / 2);
+    }
+    return most;
+}
+
 // The kinds of matrix stages. `split` warps share a tile; an item of gate_up is two tiles, of gate and of up.
 template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_kind {
     static constexpr u32 blocks = BLOCKS, split = SPLIT, input = INPUT, tiles_in = TILES_IN;
@@ -188,6 +198,8 @@ template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_k
     static constexpr u32 lanes = CONSUMER_WARPS / SPLIT;           // tiles under way at once
     static constexpr u32 most = (BLOCKS + SPLIT - 1) / SPLIT;      // blocks of a tile that one warp takes
     static constexpr bool even = BLOCKS % SPLIT == 0;
+    static constexpr bool own_slices = !NORM && SPLIT == CONSUMER_WARPS; // with one column a warp loads what it multiplies
+    static constexpr u32 slice_pairs = most_pairs(BLOCKS, SPLIT);
 };
 struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true> {};
 struct md_out : md_kind<NB_ATTN, SPLIT_OUT, VECTOR_ATTN, T_ATTN, false> {};
@@ -235,7 +247,7 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
         x.group[i] = shared_address(group_of(x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0));
         pin(x.group[i]);
     }
-    x.red = shared_address(SH_RED + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)); // of tile `warp / split`
+    x.red = shared_address(SH_RED + ctx.red + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)); // of tile `warp / split`
     pin(x.red);
     x.tile = ctx.warp / KIND::split;
     x.format = tile_format<KIND>(tiles, x.tile);
@@ -273,6 +285,7 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
         } else {
             x.at += x.step;
         }
+        if (NC == 1 && RELEASE_EARLY && is_kind<KIND, md_gate_up> && fits && x.tile < end) stream_release(s, x.at, ctx.lane);
     }
     // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
     if (!fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
@@ -280,20 +293,20 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
 
 // The sum of a row over warps [first, last) of those that share a tile, in their order.
 template <int NC, u32 SPLIT>
-static __device__ __forceinline__ float part_sum(u32 tile, u32 row, u32 column, u32 first, u32 count) {
-    const float *red = SH_RED + ((tile * SPLIT + first) * 16 + row) * NC + column;
+static __device__ __forceinline__ float part_sum(const float *sums, u32 tile, u32 row, u32 column, u32 first, u32 count) {
+    const float *red = sums + ((tile * SPLIT + first) * 16 + row) * NC + column;
     float sum = 0;
 #pragma unroll
     for (u32 k = 0; k < count; k++) sum += red[k * 16 * NC];
     return sum;
 }
 // The sum of a row over all of them: of the first half, plus of the second.
-template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(u32 tile, u32 row, u32 column) {
-    return part_sum<NC, SPLIT>(tile, row, column, 0, SPLIT / 2) + part_sum<NC, SPLIT>(tile, row, column, SPLIT / 2, SPLIT - SPLIT / 2);
+template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(const float *sums, u32 tile, u32 row, u32 column) {
+    return part_sum<NC, SPLIT>(sums, tile, row, column, 0, SPLIT / 2) + part_sum<NC, SPLIT>(sums, tile, row, column, SPLIT / 2, SPLIT - SPLIT / 2);
 }
 // The same shared by the two halves of a warp (SPLIT over 1: even).
-template <u32 SPLIT> static __device__ __forceinline__ float row_sum_halves(u32 tile, u32 row, u32 half) {
-    if (SPLIT == 1) return row_sum<1, SPLIT>(tile, row, 0);
-    float sum = part_sum<1, SPLIT>(tile, row, 0, half * (SPLIT / 2), SPLIT / 2);
+template <u32 SPLIT> static __device__ __forceinline__ float row_sum_halves(const float *sums, u32 tile, u32 row, u32 half) {
+    if (SPLIT == 1) return row_sum<1, SPLIT>(sums, tile, row, 0);
+    float sum = part_sum<1, SPLIT>(sums, tile, row, 0, half * (SPLIT / 2), SPLIT / 2);
     return sum + __shfl_xor_sync(~0u, sum, 16);
 }

@@ -127,6 +127,16 @@ static __device__ __forceinline__ void tile_end(md_ctx &ctx, u32 layer, float y,
     }
 }
 
+// How far behind its own weights a stage lets the stream run while it waits for its input, in KB: less in flight, quicker
+// handoffs.
+template <typename KIND> static __host__ __device__ constexpr u32 ahead_waiting() {
+    return is_kind<KIND, md_qkv>       ? AHEAD_QKV
+           : is_kind<KIND, md_out>     ? AHEAD_OUT
+           : is_kind<KIND, md_gate_up> ? AHEAD_GATE_UP
+           : is_kind<KIND, md_down>    ? AHEAD_DOWN
+                                       : AHEAD_ALL;
+}
+
 // A matrix stage of a CTA. What does not depend on its input comes before the wait for it: what follows the arrival is the
 // token's time.
 template <int NC, typename KIND>
@@ -135,7 +145,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const u32 first = SH_RUNS[stage].first, count = SH_RUNS[stage].count, tag = TAG(ctx, stage);
     if (count == 0) return false;
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
-    constexpr u32 fit = RED_FLOATS / (16 * NC) / KIND::split & ~1u;          // tiles a round
+    constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
     const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
     md_tiles tiles = tiles_of<KIND>(stream.position, layer, first);
@@ -154,8 +164,14 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
     const bool fits = stream_fits(stream, tiles.end);
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
+    if (NC == 1) stream_allow(tiles.end, ahead_waiting<KIND>(), ctx.tid);
     if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
-    load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
+    MARK(1);
+    if constexpr (NC == 1 && KIND::own_slices && OWN_SLICES)
+        load_slice<KIND>(ctx, tag - 1, lane.first, lane.count);
+    else
+        load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
+    if (NC == 1) stream_allow(tiles.end, AHEAD_WORK, ctx.tid);
     MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
@@ -173,6 +189,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         const bool failed = failure_seen(ctx);
         MARK(5);
         const u32 outputs = (n >> pair) * columns;
+        const float *sums = SH_RED + ctx.red;
 #pragma unroll 1
         for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
             u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
@@ -181,13 +198,13 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             if (q >= outputs) t = c = 0;
             float y, up = 0;
             if (NC > 1) {
-                y = row_sum<NC, KIND::split>(t << pair, r, c);
-                if (pair) up = row_sum<NC, KIND::split>(t * 2 + 1, r, c);
+                y = row_sum<NC, KIND::split>(sums, t << pair, r, c);
+                if (pair) up = row_sum<NC, KIND::split>(sums, t * 2 + 1, r, c);
             } else if (pair) { // the lower half sums gate, the upper one up
-                y = row_sum<NC, KIND::split>(t * 2 + half, r, c);
+                y = row_sum<NC, KIND::split>(sums, t * 2 + half, r, c);
                 up = __shfl_xor_sync(~0u, y, 16);
             } else {
-                y = row_sum_halves<KIND::split>(t, r, half);
+                y = row_sum_halves<KIND::split>(sums, t, r, half);
             }
             if (adds && valid && (done || base >= CONSUMER_WARPS * step))
                 old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
@@ -197,6 +214,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
     stream.position = tiles.end;
+    if (NC == 1) ctx.red ^= RED_FLOATS / 2; // others may still be adding when this warp has its next partial sums
     MARK(6);
     return false;
 }
