@@ -10,7 +10,7 @@
 //   gates cancel MODEL                         how soon a burst ends
 //   gates context MODEL LENGTH...              cut prompts at each length: one column against eight, bitwise
 //   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
-//   gates profile MODEL DEPTH                  where a token's time goes
+//   gates profile MODEL DEPTH [FILE]           where a token's time goes; all marks, u32 [stage][CTA][8], to FILE
 //   gates tune MODEL DEPTHS TUNE...            ms a token at depths D,D,.. with each set of tunables (NAME=VALUE,..)
 //   gates compile MODEL TUNE                   the kernel with one column to the cache of machine code, without a GPU
 //   gates inject MODEL                         delays change nothing; a dropped handoff is reported and survived
@@ -393,7 +393,7 @@ static md_kv *some_kv(md_engine *engine, uint32_t context) {
 }
 
 // Where a token's time goes: cycles from a stage's beginning to each mark, averaged over layers and the CTAs with work.
-static void profile(uint32_t depth) {
+static void profile(uint32_t depth, const char *path) {
     md_error err;
     setenv("MEGADECODE_CUDA_PROFILE", "1", 1);
     md_engine *engine = open_engine("resident", 0);
@@ -405,6 +405,11 @@ static void profile(uint32_t depth) {
     md_burst_column column = {.kv = kv, .position = depth, .token = 5};
     check(engine->ops->burst(engine, &(md_burst){&column, 1, 8}, &err), &err, "burst");
     check(md_cuda_check(cuda->cu, cuda->cu->cuMemcpyDtoH(marks, cuda->profile, bytes), "marks", &err), &err, "marks");
+    FILE *raw = path ? fopen(path, "wb") : NULL;
+    if (raw) {
+        fwrite(marks, 1, bytes, raw);
+        fclose(raw);
+    }
     printf("     stage        whole   CTAs | mark 1..6, cycles since the stage's beginning (mean), and the slowest "
            "CTA's last\n");
     for (int kind = 0; kind < MD_STAGE_KIND_COUNT; kind++) {
@@ -554,7 +559,7 @@ int main(int argc, char **argv) {
     else if (strcmp(name, "bench") == 0 && argc > 4)
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
-        profile((uint32_t)atoi(argv[3]));
+        profile((uint32_t)atoi(argv[3]), argc > 4 ? argv[4] : NULL);
     else if (strcmp(name, "tune") == 0 && argc > 4)
         tune(argv[3], argc - 4, argv + 4);
     else if (strcmp(name, "compile") == 0 && argc > 3)

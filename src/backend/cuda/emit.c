@@ -180,8 +180,6 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "SPLIT_DOWN", shape->split_down, NULL);
     define_tuned(out, options, "SPLIT_HEAD", shape->split_head, NULL);
     define_tuned(out, options, "POLL_NS", 0, "pause between two looks at an entry");
-    define_tuned(out, options, "POLLS", 1, "looks at an entry under way at once");
-    define_tuned(out, options, "POLL_STAGGER", 200, "cycles between the first ones");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring, "bulk copies into shared memory");
     define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes),
@@ -195,8 +193,6 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "AHEAD_GATE_UP", 1024, NULL);
     define_tuned(out, options, "AHEAD_DOWN", 1024, NULL);
     define_tuned(out, options, "AHEAD_WORK", 1024, "and while the stage computes");
-    define_tuned(out, options, "RELEASE_EARLY", 1, NULL);
-    define_tuned(out, options, "OWN_SLICES", 1, NULL);
     define_tuned(out, options, "PREFETCH_AT", 0, NULL);
     define_tuned(out, options, "RELEASE_LANES", 1,
                  "of a warp that give a segment back; 32 for tools that don't follow __syncwarp");

@@ -72,50 +72,44 @@ static __device__ __forceinline__ uint4 wait_entry(md_ctx &ctx, const uint4 *at,
     return wait_entry_from(ctx, at, tag, load_entry(at));
 }
 
-// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros: all asked for at once, then again what had not
-// come; POLLS times between two answers, since an entry is seen the sooner. For whole warps.
+// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros: all asked for at once, long before they are
+// needed; then waited for: what has not come is asked for again. For whole warps.
 template <u32 N, typename At, typename Valid>
-static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at, Valid valid) {
-    bool ask[N];
-    uint4 more[POLLS > 1 ? POLLS : 1][N];
-    uint4(&look)[POLLS][N] = POLLS > 1 ? more : (uint4(&)[POLLS][N])v;
+static __device__ __forceinline__ void ask_entries(uint4 (&v)[N], u32 tag, At at, Valid valid) {
 #pragma unroll
-    for (u32 k = 0; k < N; k++) v[k] = make_uint4(0, 0, 0, tag), ask[k] = valid(k);
-#pragma unroll
-    for (u32 d = 0; d < POLLS; d++) {
-        if (d)
-            for (u32 start = clock(); clock() - start < POLL_STAGGER;) {}
-#pragma unroll
-        for (u32 k = 0; k < N; k++)
-            if (ask[k]) look[d][k] = load_entry(at(k));
+    for (u32 k = 0; k < N; k++) {
+        v[k] = make_uint4(0, 0, 0, tag);
+        if (valid(k)) v[k] = load_entry(at(k));
     }
+}
+template <u32 N, typename At> static __device__ __forceinline__ void wait_asked(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at) {
     u64 start = 0;
 #pragma unroll 1
     for (u32 tries = 1;; tries++) {
+        bool there = true;
 #pragma unroll
-        for (u32 d = 0; d < POLLS; d++) {
-            bool there = true;
+        for (u32 k = 0; k < N; k++) there = there && v[k].w == tag;
+        if (__all_sync(~0u, there)) return;
+        if (POLL_NS) __nanosleep(POLL_NS);
+        if ((tries & 255u) == 0) {
             u32 seen = tag;
 #pragma unroll
-            for (u32 k = 0; k < N; k++)
-                if (ask[k]) {
-                    v[k] = look[d][k], ask[k] = v[k].w != tag;
-                    if (ask[k]) there = false, seen = v[k].w;
-                }
-            if (__all_sync(~0u, there)) return;
-            if (POLL_NS) __nanosleep(POLL_NS);
-            if (d == 0 && (tries & 255u) == 0) {
-                if (!there) start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, seen, start);
-                if (__any_sync(~0u, start == ~0ull)) {
-                    ctx.failed = true;
-                    return;
-                }
+            for (u32 k = 0; k < N; k++) seen = v[k].w != tag ? v[k].w : seen;
+            if (!there) start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, seen, start);
+            if (__any_sync(~0u, start == ~0ull)) {
+                ctx.failed = true;
+                return;
             }
-#pragma unroll
-            for (u32 k = 0; k < N; k++)
-                if (ask[k]) look[d][k] = load_entry(at(k));
         }
+#pragma unroll
+        for (u32 k = 0; k < N; k++)
+            if (v[k].w != tag) v[k] = load_entry(at(k));
     }
+}
+template <u32 N, typename At, typename Valid>
+static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at, Valid valid) {
+    ask_entries<N>(v, tag, at, valid);
+    wait_asked<N>(ctx, v, tag, at);
 }
 
 static __device__ __forceinline__ void put_entry(const md_ctx &ctx, uint4 *at, u32 a, u32 b, u32 c, u32 tag) {

@@ -98,64 +98,71 @@ static __device__ __forceinline__ float norm_factor(u32 c, u32 warps) {
     return reciprocal_root(fmaf((sum[0] + sum[1]) + (sum[2] + sum[3]), 1.0f / HIDDEN, NORM_EPS));
 }
 
-// The part of the input that a warp multiplies itself, where a tile is split over all warps: no barrier between the arrival
-// and the product. A pair that two warps share is made by both, each its own block.
-template <typename KIND> static __device__ __forceinline__ void load_slice(md_ctx &ctx, u32 tag, u32 from, u32 count) {
-    constexpr u32 passes = KIND::slice_pairs, entries = KIND::tiles_in * 4;
-    const u32 pair = from / 2, first = pair * 32 + ctx.lane, end = min(entries, (from + count + 1) / 2 * 32);
-    const uint4 *at = entry_of(ctx.p, KIND::input, KIND::tiles_in, 0, 0, first);
+// The entries of the input that a lane brings, with one column. Where a tile is split over all warps, a warp brings the slice
+// of K that it multiplies itself, so that there is no barrier between arrival and product (a pair of blocks that two warps
+// share is made by both, each its own block); otherwise every CONSUMER_WARPS-th pair of blocks.
+template <typename KIND> struct md_input {
+    static constexpr u32 pairs = (KIND::blocks + 1) / 2;
+    static constexpr u32 passes = KIND::own_slices ? KIND::slice_pairs : (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
+    static constexpr u32 step = KIND::own_slices ? 1 : CONSUMER_WARPS; // pairs from one to the next
     uint4 v[passes];
-    wait_entries<passes>(
-        ctx, v, tag, [&](u32 k) { return at + k * 32; }, [&](u32 k) { return first + k * 32 < end; });
-    MARK(2);
-    uint2 x[passes];
-    const float4 none[passes] = {};
-#pragma unroll
-    for (u32 k = 0; k < passes; k++) x[k] = make_uint2(v[k].x, v[k].y);
-    digits_make<passes, false>(x, pair, 1, 0, from, from + count, ctx.lane, 0, none);
-    __syncwarp();
+    u32 pair, from, until; // the first one; blocks
+    const uint4 *at;
+};
+// Asks for them: the first thing a stage does, since the answer takes as long as all that needs no input.
+template <typename KIND> static __device__ __forceinline__ void input_ask(const md_ctx &ctx, md_input<KIND> &x, u32 tag) {
+    x.from = KIND::own_slices ? ctx.warp * KIND::blocks / KIND::split : 0;
+    x.until = KIND::own_slices ? (ctx.warp + 1) * KIND::blocks / KIND::split : KIND::blocks;
+    x.pair = KIND::own_slices ? x.from / 2 : ctx.warp;
+    x.at = entry_of(ctx.p, KIND::input, KIND::tiles_in, 0, 0, x.pair * 32 + ctx.lane);
+    constexpr u32 step = md_input<KIND>::step * 32; // entries
+    const u32 end = min(KIND::tiles_in * 4, (x.until + 1) / 2 * 32), first = x.pair * 32 + ctx.lane;
+    ask_entries<md_input<KIND>::passes>(
+        x.v, tag, [&](u32 k) { return x.at + k * step; }, [&](u32 k) { return first + k * step < end; });
 }
 
-// Brings the input vector of a kind of stage to shared memory, normalised with the weights `norm` where KIND has a norm.
-// A warp takes pairs of blocks, an entry a lane.
-template <int NC, typename KIND> static __device__ __forceinline__ void load_vector(md_ctx &ctx, u32 tag, const float *norm) {
+// Brings the input vector of the one column to shared memory, normalised with the weights `norm` where KIND has a norm: for
+// all warps, or with own slices for the warp itself.
+template <typename KIND> static __device__ __forceinline__ void load_column(md_ctx &ctx, md_input<KIND> &in, u32 tag, const float *norm) {
+    constexpr u32 passes = md_input<KIND>::passes, step = md_input<KIND>::step, warps = smaller(md_input<KIND>::pairs, CONSUMER_WARPS);
+    float4 weights[passes] = {};
+    if (KIND::norm)
+#pragma unroll
+        for (u32 k = 0; k < passes; k++) weights[k] = norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane); // before the wait
+    MARK(1);
+    wait_asked<passes>(ctx, in.v, tag, [&](u32 k) { return in.at + k * (step * 32); });
+    MARK(2);
+    float r = 0;
+    if (KIND::norm) {
+        if (ctx.warp < warps) {
+            float squares = 0;
+#pragma unroll
+            for (u32 k = 0; k < passes; k++) squares = squares_of(in.v[k], squares);
+            squares = warp_sum(squares);
+            if (ctx.lane == 0) SH_PARTS[ctx.warp] = squares;
+        } else if (warps % 4 && ctx.lane == 0) {
+            SH_PARTS[ctx.warp] = 0;
+        }
+        consumers_sync();
+        r = norm_factor(0, warps);
+    }
+    uint2 x[passes];
+#pragma unroll
+    for (u32 k = 0; k < passes; k++) x[k] = make_uint2(in.v[k].x, in.v[k].y);
+    if (KIND::own_slices || ctx.warp < warps)
+        digits_make<passes, KIND::norm>(x, in.pair, step, 0, in.from, in.until, ctx.lane, r, weights);
+    if (KIND::own_slices)
+        __syncwarp();
+    else
+        consumers_sync();
+}
+
+// The same for several columns. A warp takes pairs of blocks, an entry a lane.
+template <int NC, typename KIND> static __device__ __forceinline__ void load_columns(md_ctx &ctx, u32 tag, const float *norm) {
     const md_params *p = ctx.p;
     constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
     constexpr u32 warps = smaller(pairs, CONSUMER_WARPS), entries = KIND::tiles_in * 4;
     const u32 first = ctx.warp * 32 + ctx.lane, step = CONSUMER_WARPS * 32; // entries
-    if (NC == 1) {
-        uint4 v[passes];
-        float4 weights[passes] = {};
-        if (KIND::norm)
-#pragma unroll
-            for (u32 k = 0; k < passes; k++) weights[k] = norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane); // before the wait
-        const uint4 *at = entry_of(p, KIND::input, KIND::tiles_in, 0, 0, first);
-        if (ctx.warp < warps)
-            wait_entries<passes>(
-                ctx, v, tag, [&](u32 k) { return at + k * step; }, [&](u32 k) { return first + k * step < entries; });
-        float r = 0;
-        if (KIND::norm) {
-            MARK(2);
-            if (ctx.warp < warps) {
-                float squares = 0;
-#pragma unroll
-                for (u32 k = 0; k < passes; k++) squares = squares_of(v[k], squares);
-                squares = warp_sum(squares);
-                if (ctx.lane == 0) SH_PARTS[ctx.warp] = squares;
-            } else if (warps % 4 && ctx.lane == 0) {
-                SH_PARTS[ctx.warp] = 0;
-            }
-            consumers_sync();
-            r = norm_factor(0, warps);
-        }
-        uint2 x[passes];
-#pragma unroll
-        for (u32 k = 0; k < passes; k++) x[k] = make_uint2(v[k].x, v[k].y);
-        if (ctx.warp < warps)
-            digits_make<passes, KIND::norm>(x, ctx.warp, CONSUMER_WARPS, 0, 0, KIND::blocks, ctx.lane, r, weights);
-        consumers_sync();
-        return;
-    }
     const u32 items = passes * p->columns; // a column's passes follow each other
     constexpr u32 batch = 4;
     float squares = 0;

@@ -3,18 +3,9 @@
 //
 // One CTA an SM: CONSUMER_WARPS warps compute, one thread of the last warp streams the weights.
 
-// With one column: nothing to score where the layer's cache is bf16, nothing to merge where there is one block.
-static __device__ __forceinline__ bool stage_is_empty(const md_ctx &ctx, u32 s) {
-    u32 layer = (s - S_LAYERS) / S_A_LAYER, kind = (s - S_LAYERS) % S_A_LAYER;
-    if (s == S_EMBED || s == S_HEAD) return false;
-    if (kind == S_SCORES) return !layer_cache(ctx.p, 0, layer).bits;
-    return kind == S_MERGE && ctx.p->col[0].position + ctx.step < ATTN_ROWS;
-}
-
 // Whether stage s is to be computed; then readies the context.
 static __device__ __forceinline__ bool stage_begins(md_ctx &ctx, u32 s) {
     if (s < ctx.p->stage_begin || s >= ctx.p->stage_end) return false;
-    if (COLUMNS == 1 && stage_is_empty(ctx, s)) return false;
     ctx.stage = s;
     // Read again in every stage, so that what follows from it isn't computed once and kept in registers for the whole token.
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(ctx.tid));
@@ -38,14 +29,17 @@ template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, 
     const u32 s = S_LAYERS + layer * S_A_LAYER, next = layer + 1 < LAYERS ? layer + 1 : 0;
     if (COLUMNS == 1 && PREFETCH_AT == 1) cache_prefetch(ctx, layer);
     if (stage_begins(ctx, s + S_QKV) && stage_matrix<NC, md_qkv>(ctx, stream, s + S_QKV, layer, best)) return true;
+    // With one column: nothing to score where the layer's cache is bf16, nothing to merge where there is one block.
+    const bool no_scores = COLUMNS == 1 && !layer_cache(ctx.p, 0, layer).bits;
 #pragma unroll 1
-    for (u32 i = 0; i < 2; i++) { // one body: S_SCORES, then S_ATTN
+    for (u32 i = no_scores; i < 2; i++) { // one body: S_SCORES, then S_ATTN
         u32 a = s + (i ? S_ATTN : S_SCORES);
         if (stage_begins(ctx, a) && stage_attention(ctx, layer, i == 0, TAG(ctx, s + S_QKV), TAG(ctx, s + S_SCORES), TAG(ctx, a),
                                                     TAG(ctx, s + S_MERGE)))
             return true;
     }
-    if (stage_begins(ctx, s + S_MERGE) && stage_merge(ctx, TAG(ctx, s + S_ATTN), TAG(ctx, s + S_MERGE))) return true;
+    const bool no_merge = COLUMNS == 1 && ctx.p->col[0].position + ctx.step < ATTN_ROWS;
+    if (!no_merge && stage_begins(ctx, s + S_MERGE) && stage_merge(ctx, TAG(ctx, s + S_ATTN), TAG(ctx, s + S_MERGE))) return true;
     if (COLUMNS == 1 && PREFETCH_AT == 2) cache_prefetch(ctx, next);
     if (stage_begins(ctx, s + S_OUT) && stage_matrix<NC, md_out>(ctx, stream, s + S_OUT, layer, best)) return true;
     if (COLUMNS == 1 && PREFETCH_AT == 3) cache_prefetch(ctx, next);

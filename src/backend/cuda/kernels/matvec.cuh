@@ -285,7 +285,6 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
         } else {
             x.at += x.step;
         }
-        if (NC == 1 && RELEASE_EARLY && is_kind<KIND, md_gate_up> && fits && x.tile < end) stream_release(s, x.at, ctx.lane);
     }
     // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
     if (!fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);

@@ -117,7 +117,7 @@ static __device__ __forceinline__ void tile_end(md_ctx &ctx, u32 layer, float y,
         put_tile(ctx, entry_of(p, VECTOR_ACT, T_F, c, tile, 0), bf_bits(swiglu(y, up)), valid, tag);
     } else {
         constexpr bool out = is_kind<KIND, md_out>;
-        if (valid) {
+        if (NC == 1 || valid) { // with one column the upper half does as the lower one
             y = biased(p, y, layer, out ? MAT_OUT : MAT_DOWN, tile, r);
             old = wait_entry_from(ctx, entry_of(p, out ? VECTOR_XB : VECTOR_XA, T_X, c, tile, r / 4), old_tag, old);
             y = bf(entry_value(old, r % 4) + y);
@@ -144,6 +144,8 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const md_params *p = ctx.p;
     const u32 first = SH_RUNS[stage].first, count = SH_RUNS[stage].count, tag = TAG(ctx, stage);
     if (count == 0) return false;
+    md_input<KIND> input;
+    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1);
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
     constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
@@ -166,27 +168,24 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
     if (NC == 1) stream_allow(tiles.end, ahead_waiting<KIND>(), ctx.tid);
     if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
-    MARK(1);
-    if constexpr (NC == 1 && KIND::own_slices && OWN_SLICES)
-        load_slice<KIND>(ctx, tag - 1, lane.first, lane.count);
+    if (NC == 1)
+        load_column<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     else
-        load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
+        load_columns<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
     if (NC == 1) stream_allow(tiles.end, AHEAD_WORK, ctx.tid);
     MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
         tiles_product<NC, KIND>(ctx, stream, tiles, lane, done + n, fits, columns);
-        if (done + n == all) stream_release(stream, tiles.end, ctx.lane); // all of it has landed
-        if (stream.failed && !ctx.failed) { // the weights did not come: said as a wait for their position
-            u64 long_ago = 1;
-            wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
-            ctx.failed = true;
-        }
         MARK(4);
-        failure_note(ctx);
+        if (stream.failed || ctx.failed) {
+            u64 long_ago = 1; // the weights did not come: said as a wait for their position
+            if (!ctx.failed) wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
+            ctx.failed = true;
+            failure_note(ctx);
+        }
         consumers_sync();
-        const bool failed = failure_seen(ctx);
         MARK(5);
         const u32 outputs = (n >> pair) * columns;
         const float *sums = SH_RED + ctx.red;
@@ -194,7 +193,6 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
             u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
             u32 tile = first + (done >> pair) + t;
-            bool valid = q < outputs && (NC > 1 || half == 0) && !failed;
             if (q >= outputs) t = c = 0;
             float y, up = 0;
             if (NC > 1) {
@@ -206,13 +204,15 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             } else {
                 y = row_sum_halves<KIND::split>(sums, t, r, half);
             }
-            if (adds && valid && (done || base >= CONSUMER_WARPS * step))
+            const bool valid = q < outputs && (NC > 1 || half == 0) && !failure_seen(ctx);
+            if (adds && q < outputs && (done || base >= CONSUMER_WARPS * step))
                 old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
-        if (failed) return true;
+        if (failure_seen(ctx)) return true;
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
+    stream_release(stream, tiles.end, ctx.lane); // all of it has landed
     stream.position = tiles.end;
     if (NC == 1) ctx.red ^= RED_FLOATS / 2; // others may still be adding when this warp has its next partial sums
     MARK(6);
