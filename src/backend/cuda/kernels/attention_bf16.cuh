@@ -60,7 +60,7 @@ static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &it
 #pragma unroll 1
     for (u32 base = ctx.tid; base - ctx.lane < count; base += PART_BATCH * CONSUMERS) {
         if (base != ctx.tid) parts_ask(ctx, item, tag, base, v);
-        wait_asked<PART_BATCH>(ctx, v, tag, [&](u32 k) { return part_of(ctx.p, item, base + k * CONSUMERS).at; });
+        wait_asked<PART_BATCH, true>(ctx, v, tag, [&](u32 k) { return part_of(ctx.p, item, base + k * CONSUMERS).at; });
 #pragma unroll
         for (u32 k = 0; k < PART_BATCH; k++) {
             u32 i = base + k * CONSUMERS;

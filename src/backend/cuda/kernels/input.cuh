@@ -11,6 +11,12 @@
 #define DIGITS 3
 #define LARGEST_FIELD 275u // 127 + 21 + 127: exponent fields of x's largest and of the factor to integers add up to it
 
+static __device__ __forceinline__ u32 digits_at(const md_ctx &ctx, u32 block, u32 digit, u32 c) {
+    return ctx.smem + md_map::digits + ((block * DIGITS + digit) * COLUMNS + c) * 64;
+}
+static __device__ __forceinline__ u32 group_at(const md_ctx &ctx, u32 block, u32 c) {
+    return ctx.smem + md_map::groups + (block * COLUMNS + c) * (GROUP_FLOATS * 4);
+}
 static __device__ __forceinline__ u8 *digits_of(u32 block, u32 digit, u32 c) {
     return SH_DIGITS + ((block * DIGITS + digit) * COLUMNS + c) * 64;
 }
@@ -106,11 +112,12 @@ template <typename KIND> struct md_input {
     static constexpr u32 passes = KIND::own_slices ? KIND::slice_pairs : (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
     static constexpr u32 step = KIND::own_slices ? 1 : CONSUMER_WARPS; // pairs from one to the next
     uint4 v[passes];
-    u32 pair, from, until; // the first one; blocks
+    float4 weights[passes]; // of the norm
+    u32 pair, from, until;  // the first one; blocks
     const uint4 *at;
 };
 // Asks for them: the first thing a stage does, since the answer takes as long as all that needs no input.
-template <typename KIND> static __device__ __forceinline__ void input_ask(const md_ctx &ctx, md_input<KIND> &x, u32 tag) {
+template <typename KIND> static __device__ __forceinline__ void input_ask(const md_ctx &ctx, md_input<KIND> &x, u32 tag, const float *norm) {
     x.from = KIND::own_slices ? ctx.warp * KIND::blocks / KIND::split : 0;
     x.until = KIND::own_slices ? (ctx.warp + 1) * KIND::blocks / KIND::split : KIND::blocks;
     x.pair = KIND::own_slices ? x.from / 2 : ctx.warp;
@@ -119,18 +126,17 @@ template <typename KIND> static __device__ __forceinline__ void input_ask(const 
     const u32 end = min(KIND::tiles_in * 4, (x.until + 1) / 2 * 32), first = x.pair * 32 + ctx.lane;
     ask_entries<md_input<KIND>::passes>(
         x.v, tag, [&](u32 k) { return x.at + k * step; }, [&](u32 k) { return first + k * step < end; });
+#pragma unroll
+    for (u32 k = 0; k < md_input<KIND>::passes; k++)
+        x.weights[k] = KIND::norm ? norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane) : make_float4(0, 0, 0, 0);
 }
 
-// Brings the input vector of the one column to shared memory, normalised with the weights `norm` where KIND has a norm: for
-// all warps, or with own slices for the warp itself.
-template <typename KIND> static __device__ __forceinline__ void load_column(md_ctx &ctx, md_input<KIND> &in, u32 tag, const float *norm) {
+// Brings the input vector of the one column to shared memory, normalised where KIND has a norm: for all
+// warps, or with own slices for the warp itself.
+template <typename KIND> static __device__ __forceinline__ void load_column(md_ctx &ctx, md_input<KIND> &in, u32 tag) {
     constexpr u32 passes = md_input<KIND>::passes, step = md_input<KIND>::step, warps = smaller(md_input<KIND>::pairs, CONSUMER_WARPS);
-    float4 weights[passes] = {};
-    if (KIND::norm)
-#pragma unroll
-        for (u32 k = 0; k < passes; k++) weights[k] = norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane); // before the wait
     MARK(1);
-    wait_asked<passes>(ctx, in.v, tag, [&](u32 k) { return in.at + k * (step * 32); });
+    wait_asked<passes, true>(ctx, in.v, tag, [&](u32 k) { return in.at + k * (step * 32); });
     MARK(2);
     float r = 0;
     if (KIND::norm) {
@@ -150,7 +156,7 @@ template <typename KIND> static __device__ __forceinline__ void load_column(md_c
 #pragma unroll
     for (u32 k = 0; k < passes; k++) x[k] = make_uint2(in.v[k].x, in.v[k].y);
     if (KIND::own_slices || ctx.warp < warps)
-        digits_make<passes, KIND::norm>(x, in.pair, step, 0, in.from, in.until, ctx.lane, r, weights);
+        digits_make<passes, KIND::norm>(x, in.pair, step, 0, in.from, in.until, ctx.lane, r, in.weights);
     if (KIND::own_slices)
         __syncwarp();
     else
@@ -169,7 +175,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_col
 #pragma unroll 1
     for (u32 i0 = 0; i0 < items; i0 += batch) {
         uint4 v[batch];
-        wait_entries<batch>(
+        wait_entries<batch, true>(
             ctx, v, tag,
             [&](u32 k) {
                 return entry_of(p, KIND::input, KIND::tiles_in, (i0 + k) / passes, 0, first + (i0 + k) % passes * step);

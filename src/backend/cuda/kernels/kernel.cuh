@@ -51,7 +51,8 @@ template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, 
 template <int NC> static __device__ __forceinline__ void consume(const md_params &p, md_stream &stream) {
     md_ctx ctx;
     ctx.p = &p, ctx.cta = blockIdx.x, ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
-    ctx.failed = false, ctx.stage = 0, ctx.red = 0;
+    ctx.failed = false, ctx.stage = 0, ctx.red = 0, ctx.smem = shared_address(shared);
+    pin(ctx.smem);
     for (u32 s = ctx.tid; s < STAGES; s += CONSUMERS) SH_RUNS[s] = ((const md_run *)p.runs)[(u64)s * p.groups + ctx.cta];
     if (NC == 1)
         for (u32 i = ctx.tid; i < LAYERS * 3; i += CONSUMERS) ((uint4 *)SH_CACHES)[i] = __ldg((const uint4 *)p.col[0].kv + i);
@@ -97,8 +98,9 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
 #endif
 #if HAS_RING
     stream.ring = shared_address(SH_RING);
+    pin(stream.ring);
     if (threadIdx.x == 0) {
-        for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(&SH_FULL[i], 1), mbar_init(&SH_EMPTY[i], CONSUMER_WARPS * RELEASE_LANES);
+        for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(full_of(stream.ring, i), 1), mbar_init(empty_of(stream.ring, i), CONSUMER_WARPS * RELEASE_LANES);
         *SH_STOP = 0, *SH_LIMIT = ~0u;
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }

@@ -33,16 +33,17 @@ template <int NC> struct md_acts {
 };
 template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, const md_lane<NC> &lane, u32 i) {
 #pragma unroll
-    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = at_shared<const uint4>(lane.digits + (i * DIGITS + j) * (COLUMNS * 64));
+    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = shared_uint4(lane.digits + (i * DIGITS + j) * (COLUMNS * 64));
 #pragma unroll
     for (u32 c = 0; c < (NC == 1 ? 1 : 2); c++) {
         u32 at = lane.group[c] + i * (COLUMNS * GROUP_FLOATS * 4);
         if (SETS_MAX == 1) {
-            float2 v = at_shared<const float2>(at);
-            x.scale[c] = v.x, x.sum[0][c] = v.y;
+            uint2 v = shared_uint2(at);
+            x.scale[c] = __uint_as_float(v.x), x.sum[0][c] = __uint_as_float(v.y);
         } else {
-            float4 v = at_shared<const float4>(at);
-            x.scale[c] = v.x, x.sum[0][c] = v.y, x.sum[SETS_MAX - 1][c] = v.z;
+            uint4 v = shared_uint4(at);
+            x.scale[c] = __uint_as_float(v.x), x.sum[0][c] = __uint_as_float(v.y);
+            x.sum[SETS_MAX - 1][c] = __uint_as_float(v.z);
         }
     }
 }
@@ -50,10 +51,10 @@ template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &
 // {scale of row g, of row g + 8, bias of g, of g + 8}
 template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&sb)[4], md_at at) {
     if (WIDE) {
-        float4 v = stream_load<float4>(at);
-        sb[0] = v.x, sb[1] = v.y, sb[2] = v.z, sb[3] = v.w;
+        uint4 v = stream_uint4(at);
+        sb[0] = __uint_as_float(v.x), sb[1] = __uint_as_float(v.y), sb[2] = __uint_as_float(v.z), sb[3] = __uint_as_float(v.w);
     } else {
-        uint2 v = stream_load<uint2>(at);
+        uint2 v = stream_uint2(at);
         sb[0] = bf_lo(v.x), sb[1] = bf_hi(v.x), sb[2] = bf_lo(v.y), sb[3] = bf_hi(v.y);
     }
 }
@@ -69,12 +70,12 @@ template <int NC> struct md_sums {
 template <u32 CELL, u32 WIDE, u32 SETS, int NC>
 static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, md_at codes, md_at scales, const md_acts<NC> &x) {
     constexpr bool q4 = CELL == CELL_Q4;
-    uint4 first = stream_load<uint4>(codes), second;
+    uint4 first = stream_uint4(codes), second;
     if (q4) {
         second = make_uint4(first.x & 0xf0f0f0f0u, first.y & 0xf0f0f0f0u, first.z & 0xf0f0f0f0u, first.w & 0xf0f0f0f0u);
         first = make_uint4(first.x & 0x0f0f0f0fu, first.y & 0x0f0f0f0fu, first.z & 0x0f0f0f0fu, first.w & 0x0f0f0f0fu);
     } else {
-        second = stream_load<uint4>(codes + 512);
+        second = stream_uint4(codes + 512);
     }
     float sb[SETS][4];
 #pragma unroll
@@ -125,7 +126,7 @@ template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&su
     for (u32 plane = 0; plane < planes_of(CELL); plane++) {
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            uint4 a = stream_load<uint4>(codes + (plane * 128 + j * 32 + lane) * UNIT), b = j < 2 ? lo : hi;
+            uint4 a = stream_uint4(codes + (plane * 128 + j * 32 + lane) * UNIT), b = j < 2 ? lo : hi;
             mma(sum, a.x, a.y, a.z, a.w, j % 2 ? b.z : b.x, j % 2 ? b.w : b.y);
         }
     }
@@ -238,16 +239,16 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
     x.count = KIND::even ? KIND::most : (k + 1) * KIND::blocks / KIND::split - x.first;
     // Columns of B that hold nothing repeat others: their results are not used.
     if (NC == 1)
-        x.digits = shared_address(digits_of(x.first, min(g, DIGITS - 1u), 0) + 16 * t);
+        x.digits = digits_at(ctx, x.first, min(g, DIGITS - 1u), 0) + 16 * t;
     else
-        x.digits = shared_address(digits_of(x.first, 0, g < columns ? g : 0) + 16 * t);
+        x.digits = digits_at(ctx, x.first, 0, g < columns ? g : 0) + 16 * t;
     pin(x.digits);
 #pragma unroll
     for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
-        x.group[i] = shared_address(group_of(x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0));
+        x.group[i] = group_at(ctx, x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0);
         pin(x.group[i]);
     }
-    x.red = shared_address(SH_RED + ctx.red + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)); // of tile `warp / split`
+    x.red = ctx.smem + md_map::red + (ctx.red + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)) * 4; // of tile `warp / split`
     pin(x.red);
     x.tile = ctx.warp / KIND::split;
     x.format = tile_format<KIND>(tiles, x.tile);
@@ -272,10 +273,10 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
 #undef FORMAT_CASE
         }
         if (NC == 1) {
-            if (ctx.lane % 4 == 0) at_shared<float>(red) = out[0], at_shared<float>(red + 32) = out[1];
+            if (ctx.lane % 4 == 0) shared_put(red, out[0]), shared_put(red + 32, out[1]);
         } else if (ctx.lane % 4 * 2 < NC) {
-            at_shared<float2>(red) = make_float2(out[0], out[1]);
-            at_shared<float2>(red + 8 * NC * 4) = make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]);
+            shared_put(red, make_float2(out[0], out[1]));
+            shared_put(red + 8 * NC * 4, make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]));
         }
         red += CONSUMER_WARPS * 16 * NC * 4;
         x.tile += KIND::lanes;
@@ -292,19 +293,19 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
 
 // The sum of a row over warps [first, last) of those that share a tile, in their order.
 template <int NC, u32 SPLIT>
-static __device__ __forceinline__ float part_sum(const float *sums, u32 tile, u32 row, u32 column, u32 first, u32 count) {
-    const float *red = sums + ((tile * SPLIT + first) * 16 + row) * NC + column;
+static __device__ __forceinline__ float part_sum(u32 sums, u32 tile, u32 row, u32 column, u32 first, u32 count) {
+    const u32 red = sums + (((tile * SPLIT + first) * 16 + row) * NC + column) * 4;
     float sum = 0;
 #pragma unroll
-    for (u32 k = 0; k < count; k++) sum += red[k * 16 * NC];
+    for (u32 k = 0; k < count; k++) sum += shared_float(red + k * (16 * NC * 4));
     return sum;
 }
 // The sum of a row over all of them: of the first half, plus of the second.
-template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(const float *sums, u32 tile, u32 row, u32 column) {
+template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(u32 sums, u32 tile, u32 row, u32 column) {
     return part_sum<NC, SPLIT>(sums, tile, row, column, 0, SPLIT / 2) + part_sum<NC, SPLIT>(sums, tile, row, column, SPLIT / 2, SPLIT - SPLIT / 2);
 }
 // The same shared by the two halves of a warp (SPLIT over 1: even).
-template <u32 SPLIT> static __device__ __forceinline__ float row_sum_halves(const float *sums, u32 tile, u32 row, u32 half) {
+template <u32 SPLIT> static __device__ __forceinline__ float row_sum_halves(u32 sums, u32 tile, u32 row, u32 half) {
     if (SPLIT == 1) return row_sum<1, SPLIT>(sums, tile, row, 0);
     float sum = part_sum<1, SPLIT>(sums, tile, row, 0, half * (SPLIT / 2), SPLIT / 2);
     return sum + __shfl_xor_sync(~0u, sum, 16);

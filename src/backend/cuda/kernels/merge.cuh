@@ -26,7 +26,7 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
         if (ctx.tid < blocks) stats = load_entry(partial_entry(p, c, head, ctx.tid, 0));
         float value[MERGE_KEPT];
         uint4 entries[MERGE_KEPT];
-        wait_entries<MERGE_KEPT>(
+        wait_entries<MERGE_KEPT, false>(
             ctx, entries, tag_partials, [&](u32 k) { return row + (part + k * MERGE_PARTS) * PARTIAL_ENTRIES; },
             [&](u32 k) { return part + k * MERGE_PARTS < blocks; });
 #pragma unroll

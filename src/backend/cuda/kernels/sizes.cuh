@@ -159,9 +159,7 @@ struct md_kv_layer;
 #define SH_REDUCE ((float *)(shared + md_map::reduce))   // [2 * CONSUMER_WARPS]
 #if HAS_RING
 #define SH_RING (shared + md_map::ring)
-#define SH_FULL ((u64 *)(shared + md_map::bars))
-#define SH_EMPTY (SH_FULL + RING_SEGMENTS)
-#define SH_STOP ((volatile u32 *)(SH_EMPTY + RING_SEGMENTS))
+#define SH_STOP ((volatile u32 *)(shared + md_map::bars + RING_SEGMENTS * 16)) // behind full[] and empty[] (ring.cuh)
 #define SH_LIMIT (SH_STOP + 1) // segments that may be asked for by now
 #endif
 #if HAS_RING

@@ -144,8 +144,11 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const md_params *p = ctx.p;
     const u32 first = SH_RUNS[stage].first, count = SH_RUNS[stage].count, tag = TAG(ctx, stage);
     if (count == 0) return false;
+    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
+                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
+                                                : AUX_FFN_NORM + layer * (T_X * 16);
     md_input<KIND> input;
-    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1);
+    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
     constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
@@ -161,15 +164,12 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         u32 q = ctx.warp * step + (NC == 1 ? 0 : half), t = NC == 1 ? q : q / columns;
         if (t < count) old = load_entry(entry_of(p, old_vector, T_X, NC == 1 ? 0 : q % columns, first + t, r / 4));
     }
-    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
-                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
-                                                : AUX_FFN_NORM + layer * (T_X * 16);
     const bool fits = stream_fits(stream, tiles.end);
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
     if (NC == 1) stream_allow(tiles.end, ahead_waiting<KIND>(), ctx.tid);
     if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
     if (NC == 1)
-        load_column<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
+        load_column<KIND>(ctx, input, tag - 1);
     else
         load_columns<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
     if (NC == 1) stream_allow(tiles.end, AHEAD_WORK, ctx.tid);
@@ -188,7 +188,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         consumers_sync();
         MARK(5);
         const u32 outputs = (n >> pair) * columns;
-        const float *sums = SH_RED + ctx.red;
+        const u32 sums = ctx.smem + md_map::red + ctx.red * 4;
 #pragma unroll 1
         for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
             u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
