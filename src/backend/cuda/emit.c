@@ -198,6 +198,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
                  "of a warp that give a segment back; 32 for tools that don't follow __syncwarp");
     define_tuned(out, options, "UNROLL", 3, "blocks of a tile that a warp has under way, with one column");
     define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
+    define_tuned(out, options, "UNROLL_TWO", 6, "blocks of two tiles that a warp has under way; 0: one tile at a time");
     define(out, "INJECT", options->inject, NULL);
     define(out, "PROFILE", options->profile, NULL);
     md_buf_puts(out, "#define INFINITY __int_as_float(0x7f800000)\n");

@@ -158,6 +158,9 @@ static __device__ __forceinline__ u32 shared_address(const void *p) { return (u3
 // computing it again behind the wait. Plain loads and stores by name would find the area's address anew each time, and could
 // not fold a constant into the instruction.
 static __device__ __forceinline__ void pin(u32 &x) { asm volatile("" : "+r"(x)); }
+#if !HAS_RING
+static __device__ __forceinline__ void pin(const u8 *&x) { asm volatile("" : "+l"(x)); }
+#endif
 static __device__ __forceinline__ u32 shared_u32(u32 at) {
     u32 v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));

@@ -35,10 +35,9 @@ struct md_ctx { // what every thread carries
 static __device__ __forceinline__ void failure_note(const md_ctx &ctx) {
     if (ctx.failed) *SH_FAILED = TAG(ctx, ctx.stage);
 }
-static __device__ __forceinline__ bool failure_seen(const md_ctx &ctx) {
-    u32 stage = shared_u32(ctx.smem + md_map::tokens + 64);
-    return stage && stage <= TAG(ctx, ctx.stage);
-}
+static __device__ __forceinline__ u32 failure_word(const md_ctx &ctx) { return shared_u32(ctx.smem + md_map::tokens + 64); }
+static __device__ __forceinline__ bool is_failure(const md_ctx &ctx, u32 word) { return word - 1 < TAG(ctx, ctx.stage); }
+static __device__ __forceinline__ bool failure_seen(const md_ctx &ctx) { return is_failure(ctx, failure_word(ctx)); }
 
 // Called now and then while something is not there; `start` is 0 at first. The first whose deadline passes writes the
 // report; everyone who waits sees the abort word. Returns when the wait began, ~0: leave. Kept out of line, so that the

@@ -23,6 +23,7 @@ template <int NC> struct md_lane {
     u32 red;
     u32 first, count;
     u32 tile, format, at, step; // of the CTA's run; the warp's first unit of it, and how far it is to the next one's
+    md_at lies;                 // where that unit lies
 };
 
 // A lane's activations of block i of its warp: B operands of its two products for each digit, the scales and the sums of
@@ -132,23 +133,32 @@ template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&su
     }
 }
 
-// A warp's share of its next tile to the lane's outputs. With one column only the lanes of
-// column 0 (t = 0) have any.
-template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND>
-static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], const md_stream &s, const md_lane<NC> &x, u32 lane,
+// A warp's share of its next TILES tiles to the lane's outputs. With one column only the lanes of column 0 (t = 0) have any.
+// Two tiles at once share what is read of the input, and hide each other's latencies.
+template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND, u32 TILES>
+static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(NC)], const md_stream &s, const md_lane<NC> &x, u32 lane,
                                                     u32 columns) {
     constexpr u32 size = block_units(CELL, WIDE, SETS);
     if (CELL > CELL_Q8) {
-        float sum[4] = {0, 0, 0, 0};
-#pragma unroll 1
-        for (u32 i = 0; i < x.count; i++) block_wide<CELL>(sum, stream_at(s, x.at + i * size), x.first + i, lane, columns);
 #pragma unroll
-        for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sum[NC == 1 ? 2 * i : i];
+        for (u32 tile = 0; tile < TILES; tile++) {
+            float sum[4] = {0, 0, 0, 0};
+#pragma unroll 1
+            for (u32 i = 0; i < x.count; i++)
+                block_wide<CELL>(sum, stream_at(s, x.at + tile * x.step + i * size), x.first + i, lane, columns);
+#pragma unroll
+            for (u32 i = 0; i < OUTPUTS(NC); i++) out[tile][i] = sum[NC == 1 ? 2 * i : i];
+        }
         return;
     }
-    md_sums<NC> sums = {};
-    const md_at tile = stream_at(s, x.at), codes = tile + lane * 16, scales = tile + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
-    constexpr u32 unroll = NC > 1 ? 1 : KIND::most <= UNROLL_ALL ? KIND::most : UNROLL;
+    md_sums<NC> sums[TILES] = {};
+    md_at codes[TILES], scales[TILES];
+#pragma unroll
+    for (u32 tile = 0; tile < TILES; tile++) {
+        const md_at at = tile ? stream_at(s, x.at + tile * x.step) : x.lies;
+        codes[tile] = at + lane * 16, scales[tile] = at + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
+    }
+    constexpr u32 unroll = NC > 1 ? 1 : TILES > 1 ? smaller(UNROLL_TWO, KIND::most) : KIND::most <= UNROLL_ALL ? KIND::most : UNROLL;
 #pragma unroll 1
     for (u32 i0 = 0; i0 < KIND::most; i0 += unroll) {
 #pragma unroll
@@ -157,19 +167,24 @@ static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], c
             if (i >= KIND::most || (!KIND::even && i >= x.count)) break;
             md_acts<NC> acts;
             acts_load<NC>(acts, x, i);
-            block_codes<CELL, WIDE, SETS ? SETS : 1, NC>(sums, codes + i * size * UNIT, scales + i * size * UNIT, acts);
+#pragma unroll
+            for (u32 tile = 0; tile < TILES; tile++)
+                block_codes<CELL, WIDE, SETS ? SETS : 1, NC>(sums[tile], codes[tile] + i * size * UNIT, scales[tile] + i * size * UNIT, acts);
         }
     }
 #pragma unroll
-    for (u32 i = 0; i < OUTPUTS(NC); i++) {
-        float low, mid, high;
-        if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
-            low = sums.digit[0][2 * i], mid = sums.digit[0][2 * i + 1];
-            high = __shfl_down_sync(~0u, sums.digit[0][2 * i], 1);
-        } else {
-            low = sums.digit[0][i], mid = sums.digit[B_TILES(NC) / 2][i], high = sums.digit[B_TILES(NC) - 1][i];
+    for (u32 tile = 0; tile < TILES; tile++) {
+#pragma unroll
+        for (u32 i = 0; i < OUTPUTS(NC); i++) {
+            float low, mid, high;
+            if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
+                low = sums[tile].digit[0][2 * i], mid = sums[tile].digit[0][2 * i + 1];
+                high = __shfl_down_sync(~0u, sums[tile].digit[0][2 * i], 1);
+            } else {
+                low = sums[tile].digit[0][i], mid = sums[tile].digit[B_TILES(NC) / 2][i], high = sums[tile].digit[B_TILES(NC) - 1][i];
+            }
+            out[tile][i] = fmaf(65536.0f, high, fmaf(256.0f, mid, low)) + sums[tile].bias[i];
         }
-        out[i] = fmaf(65536.0f, high, fmaf(256.0f, mid, low)) + sums.bias[i];
     }
 }
 
@@ -232,7 +247,7 @@ template <typename KIND> static __device__ __forceinline__ u32 tile_format(const
 }
 
 template <int NC, typename KIND>
-static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const md_tiles &tiles, u32 columns) {
+static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const md_stream &s, const md_tiles &tiles, u32 columns) {
     const u32 g = ctx.lane >> 2, t = ctx.lane & 3, k = ctx.warp % KIND::split;
     md_lane<NC> x;
     x.first = k * KIND::blocks / KIND::split;
@@ -255,58 +270,90 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
     x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
     x.step = tile_unit<KIND>(tiles, KIND::lanes) - tiles.start; // where all steps are alike
     pin(x.format), pin(x.at), pin(x.step);
+    x.lies = stream_at(s, x.at);
+    pin(x.lies);
     return x;
 }
 
-// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay.
-template <int NC, typename KIND>
+// The partial sums of the warp's next TILES tiles to `red` in SH_RED.
+template <int NC, typename KIND, u32 TILES>
+static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, const md_stream &s, const md_lane<NC> &x, u32 red, u32 columns) {
+    float out[TILES][OUTPUTS(NC)];
+    switch (x.format) {
+#define FORMAT_CASE(id, cell, wide, sets)                                                                              \
+    case id: tile_product<cell, wide, sets, NC, KIND, TILES>(out, s, x, ctx.lane, columns); break;
+        FORMATS(FORMAT_CASE)
+#undef FORMAT_CASE
+    }
+#pragma unroll
+    for (u32 tile = 0; tile < TILES; tile++) {
+        const u32 to = red + tile * (CONSUMER_WARPS * 16 * NC * 4);
+        if (NC == 1) {
+            if (ctx.lane % 4 == 0) shared_put(to, out[tile][0]), shared_put(to + 32, out[tile][1]);
+        } else if (ctx.lane % 4 * 2 < NC) {
+            shared_put(to, make_float2(out[tile][0], out[tile][1]));
+            shared_put(to + 8 * NC * 4, make_float2(out[tile][OUTPUTS(NC) - 2], out[tile][OUTPUTS(NC) - 1]));
+        }
+    }
+}
+
+// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay; FITS:
+// that is known, and two tiles are taken at once where all of a warp's have one format.
+template <int NC, typename KIND, bool FITS>
 static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
                                                      u32 columns) {
+    constexpr bool mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2); // formats
+    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !mixed && UNROLL_TWO;
     u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end) {
-        if (!fits) s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
-        float out[OUTPUTS(NC)];
-        switch (x.format) {
-#define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, x, ctx.lane, columns); break;
-            FORMATS(FORMAT_CASE)
-#undef FORMAT_CASE
-        }
-        if (NC == 1) {
-            if (ctx.lane % 4 == 0) shared_put(red, out[0]), shared_put(red + 32, out[1]);
-        } else if (ctx.lane % 4 * 2 < NC) {
-            shared_put(red, make_float2(out[0], out[1]));
-            shared_put(red + 8 * NC * 4, make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]));
-        }
-        red += CONSUMER_WARPS * 16 * NC * 4;
-        x.tile += KIND::lanes;
-        if (is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2)) { // the format may change
+        if (!FITS && !fits) s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
+        u32 n = 1;
+        if (two && x.tile + KIND::lanes < end)
+            tiles_sum<NC, KIND, 2>(ctx, s, x, red, columns), n = 2;
+        else
+            tiles_sum<NC, KIND, 1>(ctx, s, x, red, columns);
+        red += n * (CONSUMER_WARPS * 16 * NC * 4);
+        x.tile += n * KIND::lanes;
+        if (mixed) { // the format may change
             x.format = tile_format<KIND>(tiles, x.tile);
             x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
         } else {
-            x.at += x.step;
+            x.at += n * x.step;
         }
+        x.lies = stream_at(s, x.at);
     }
     // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
-    if (!fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
+    if (!FITS && !fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
 }
 
-// The sum of a row over warps [first, last) of those that share a tile, in their order.
-template <int NC, u32 SPLIT>
-static __device__ __forceinline__ float part_sum(u32 sums, u32 tile, u32 row, u32 column, u32 first, u32 count) {
-    const u32 red = sums + (((tile * SPLIT + first) * 16 + row) * NC + column) * 4;
+// The sum of a row over `count` of the warps that share a tile, in their order; `at`: the first one's.
+template <int NC, u32 COUNT> static __device__ __forceinline__ float part_sum(u32 at) {
     float sum = 0;
 #pragma unroll
-    for (u32 k = 0; k < count; k++) sum += shared_float(red + k * (16 * NC * 4));
+    for (u32 k = 0; k < COUNT; k++) sum += shared_float(at + k * (16 * NC * 4));
     return sum;
 }
 // The sum of a row over all of them: of the first half, plus of the second.
-template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(u32 sums, u32 tile, u32 row, u32 column) {
-    return part_sum<NC, SPLIT>(sums, tile, row, column, 0, SPLIT / 2) + part_sum<NC, SPLIT>(sums, tile, row, column, SPLIT / 2, SPLIT - SPLIT / 2);
+template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(u32 at) {
+    return part_sum<NC, SPLIT / 2>(at) + part_sum<NC, SPLIT - SPLIT / 2>(at + SPLIT / 2 * (16 * NC * 4));
 }
-// The same shared by the two halves of a warp (SPLIT over 1: even).
-template <u32 SPLIT> static __device__ __forceinline__ float row_sum_halves(u32 sums, u32 tile, u32 row, u32 half) {
-    if (SPLIT == 1) return row_sum<1, SPLIT>(sums, tile, row, 0);
-    float sum = part_sum<1, SPLIT>(sums, tile, row, 0, half * (SPLIT / 2), SPLIT / 2);
+// With one column a warp has an output tile, and its halves share the work: of gate_up each sums one of the two matrices, of
+// others one half of the warps. Where a lane's part begins, for the warp's first output:
+template <typename KIND> static __device__ __forceinline__ u32 halves_at(const md_ctx &ctx) {
+    const u32 r = ctx.lane & 15, half = ctx.lane >> 4;
+    u32 row = is_kind<KIND, md_gate_up> ? (ctx.warp * 2 + half) * KIND::split : ctx.warp * KIND::split + half * (KIND::split / 2);
+    u32 at = ctx.smem + md_map::red + (ctx.red + row * 16 + r) * 4;
+    pin(at);
+    return at;
+}
+template <typename KIND> static __device__ __forceinline__ float halves_sum(u32 at, float &up) {
+    if (is_kind<KIND, md_gate_up>) {
+        float y = row_sum<1, KIND::split>(at);
+        up = __shfl_xor_sync(~0u, y, 16);
+        return y;
+    }
+    if (KIND::split == 1) return row_sum<1, 1>(at);
+    float sum = part_sum<1, KIND::split / 2>(at);
     return sum + __shfl_xor_sync(~0u, sum, 16);
 }

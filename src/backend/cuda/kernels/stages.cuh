@@ -165,7 +165,8 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         if (t < count) old = load_entry(entry_of(p, old_vector, T_X, NC == 1 ? 0 : q % columns, first + t, r / 4));
     }
     const bool fits = stream_fits(stream, tiles.end);
-    md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
+    const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
+    md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
     if (NC == 1) stream_allow(tiles.end, ahead_waiting<KIND>(), ctx.tid);
     if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
     if (NC == 1)
@@ -177,7 +178,11 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
-        tiles_product<NC, KIND>(ctx, stream, tiles, lane, done + n, fits, columns);
+        constexpr bool known = NC == 1 && !is_kind<KIND, md_head>; // a case of its own where it is the usual one
+        if (known && fits)
+            tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, done + n, true, columns);
+        else
+            tiles_product<NC, KIND, false>(ctx, stream, tiles, lane, done + n, fits, columns);
         MARK(4);
         if (stream.failed || ctx.failed) {
             u64 long_ago = 1; // the weights did not come: said as a wait for their position
@@ -188,28 +193,28 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         consumers_sync();
         MARK(5);
         const u32 outputs = (n >> pair) * columns;
-        const u32 sums = ctx.smem + md_map::red + ctx.red * 4;
+        u32 sums = out_at;
 #pragma unroll 1
         for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
             u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
             u32 tile = first + (done >> pair) + t;
             if (q >= outputs) t = c = 0;
             float y, up = 0;
-            if (NC > 1) {
-                y = row_sum<NC, KIND::split>(sums, t << pair, r, c);
-                if (pair) up = row_sum<NC, KIND::split>(sums, t * 2 + 1, r, c);
-            } else if (pair) { // the lower half sums gate, the upper one up
-                y = row_sum<NC, KIND::split>(sums, t * 2 + half, r, c);
-                up = __shfl_xor_sync(~0u, y, 16);
+            if (NC == 1) {
+                y = halves_sum<KIND>(sums, up);
+                sums += CONSUMER_WARPS * (KIND::split << pair) * 16 * 4;
             } else {
-                y = row_sum_halves<KIND::split>(sums, t, r, half);
+                const u32 at = sums + (((t << pair) * KIND::split * 16 + r) * NC + c) * 4;
+                y = row_sum<NC, KIND::split>(at);
+                if (pair) up = row_sum<NC, KIND::split>(at + KIND::split * 16 * NC * 4);
             }
-            const bool valid = q < outputs && (NC > 1 || half == 0) && !failure_seen(ctx);
+            const u32 noted = failure_word(ctx);
+            const bool valid = q < outputs & (NC > 1 || half == 0) & !is_failure(ctx, noted);
             if (adds && q < outputs && (done || base >= CONSUMER_WARPS * step))
                 old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
-        if (failure_seen(ctx)) return true;
+        if (is_failure(ctx, failure_word(ctx))) return true;
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
     stream_release(stream, tiles.end, ctx.lane); // all of it has landed
