@@ -12,7 +12,7 @@
 //   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
 //   gates profile MODEL DEPTH [FILE]           where a token's time goes; all marks, u32 [stage][CTA][8], to FILE
 //   gates tune MODEL DEPTHS TUNE...            ms a token at depths D,D,.. with each set of tunables (NAME=VALUE,..)
-//   gates compile MODEL TUNE                   the kernel with one column to the cache of machine code, without a GPU
+//   gates compile MODEL TUNE [COLUMNS]         the kernel (of one column) to the cache of machine code, without a GPU
 //   gates inject MODEL                         delays change nothing; a dropped handoff is reported and survived
 // Prints one line a result; exit status 1 when a gate fails.
 #include <math.h>
@@ -476,7 +476,7 @@ static void tune(const char *depths, int n, char **tunes) {
     engine->ops->close(engine);
 }
 
-static void compile(const char *tunes) {
+static void compile(const char *tunes, uint32_t columns) {
     md_error err;
     md_cuda_shape *shape;
     md_cuda_target target;
@@ -485,8 +485,10 @@ static void compile(const char *tunes) {
     check(md_cuda_target_named("sm_90a", &target, &err), &err, "target");
     check(md_cuda_shape_build(plan, &shape, &err), &err, "shape");
     md_buf_init(&source, 4 << 20);
-    const md_cuda_emit_options options = {
-        .columns = 1, .profile = getenv("MEGADECODE_CUDA_PROFILE") != NULL, .tune = tunes};
+    const md_cuda_emit_options options = {.columns = columns,
+                                          .inject = getenv("MEGADECODE_CUDA_INJECT") != NULL,
+                                          .profile = getenv("MEGADECODE_CUDA_PROFILE") != NULL,
+                                          .tune = tunes};
     check(md_cuda_emit(shape, &target, &options, &source, &err), &err, "emit");
     check(md_cuda_compile_cached(md_buf_str(&source), target.arch, &cubin, &err), &err, "compile");
     if (cubin.log) printf("%s\n", cubin.log);
@@ -563,7 +565,7 @@ int main(int argc, char **argv) {
     else if (strcmp(name, "tune") == 0 && argc > 4)
         tune(argv[3], argc - 4, argv + 4);
     else if (strcmp(name, "compile") == 0 && argc > 3)
-        compile(argv[3]);
+        compile(argv[3], argc > 4 ? (uint32_t)atoi(argv[4]) : 1);
     else if (strcmp(name, "inject") == 0)
         gate_inject();
     else

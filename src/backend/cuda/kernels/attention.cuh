@@ -32,20 +32,6 @@ static __device__ __forceinline__ md_item item_of(const md_ctx &ctx, u32 c, u32 
     return item;
 }
 
-// Asks for the cached rows that the CTA's items of a layer will read to be brought to L2, an item a lane of one warp.
-static __device__ __forceinline__ void cache_prefetch(const md_ctx &ctx, u32 layer) {
-    const u32 length = ctx.p->col[0].position + ctx.step, items = (length + ATTN_ROWS - 1) / ATTN_ROWS * KV_HEADS; // cached
-    if (ctx.warp != CONSUMER_WARPS - 1) return;
-    const md_kv_layer &kv = layer_cache(ctx.p, 0, layer);
-#pragma unroll 1
-    for (u32 i = first_item(ctx, ctx.p->col[0].home) + ctx.lane * ctx.p->groups; i < items; i += 32 * ctx.p->groups) {
-        const u32 n = min(length - i / KV_HEADS * ATTN_ROWS, (u32)ATTN_ROWS), row = kv.bits ? HEAD_DIM * kv.bits / 8 : HEAD_DIM * 2;
-        const u64 at = ((u64)(i % KV_HEADS) * kv.context + i / KV_HEADS * ATTN_ROWS) * row;
-        prefetch_l2((const u8 *)kv.k + at, n * row & ~15u);
-        prefetch_l2((const u8 *)kv.v + at, n * row & ~15u);
-    }
-}
-
 // Entry i of what an item takes from the exchange: the queries of its heads, HEAD_DIM / 4 entries each, then the token's own
 // key and value. Its four values lie beside each other in the head, from `dim` on: of tiles of queries and keys, value r is
 // dimension tile * 8 + (r & 7), in the head's second half from r = 8 on (RoPE's pairs meet in a tile).

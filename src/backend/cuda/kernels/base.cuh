@@ -188,13 +188,6 @@ static __device__ __forceinline__ void copy16_async(void *to, const void *from) 
 }
 static __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Asks for a run of bytes (multiples of 16) to be brought to L2.
-static __device__ __forceinline__ void prefetch_l2(const void *from, u32 bytes) {
-#if HAS_RING
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
-}
-
 // 16 bytes read or written as one: the data is its own flag, so relaxed order is enough; gpu scope, because CTAs of one
 // grid talk.
 static __device__ __forceinline__ uint4 load_entry(const uint4 *p) {

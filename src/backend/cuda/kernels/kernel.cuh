@@ -26,8 +26,7 @@ static __device__ __forceinline__ u32 layer_of(u32 s) { return s < S_LAYERS ? 0 
 
 // The stages of one layer that this launch wants. True when someone failed.
 template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, md_stream &stream, u32 layer, md_best *best) {
-    const u32 s = S_LAYERS + layer * S_A_LAYER, next = layer + 1 < LAYERS ? layer + 1 : 0;
-    if (COLUMNS == 1 && PREFETCH_AT == 1) cache_prefetch(ctx, layer);
+    const u32 s = S_LAYERS + layer * S_A_LAYER;
     if (stage_begins(ctx, s + S_QKV) && stage_matrix<NC, md_qkv>(ctx, stream, s + S_QKV, layer, best)) return true;
     // With one column: nothing to score where the layer's cache is bf16, nothing to merge where there is one block.
     const bool no_scores = COLUMNS == 1 && !layer_cache(ctx.p, 0, layer).bits;
@@ -40,11 +39,8 @@ template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, 
     }
     const bool no_merge = COLUMNS == 1 && ctx.p->col[0].position + ctx.step < ATTN_ROWS;
     if (!no_merge && stage_begins(ctx, s + S_MERGE) && stage_merge(ctx, TAG(ctx, s + S_ATTN), TAG(ctx, s + S_MERGE))) return true;
-    if (COLUMNS == 1 && PREFETCH_AT == 2) cache_prefetch(ctx, next);
     if (stage_begins(ctx, s + S_OUT) && stage_matrix<NC, md_out>(ctx, stream, s + S_OUT, layer, best)) return true;
-    if (COLUMNS == 1 && PREFETCH_AT == 3) cache_prefetch(ctx, next);
     if (stage_begins(ctx, s + S_GATE_UP) && stage_matrix<NC, md_gate_up>(ctx, stream, s + S_GATE_UP, layer, best)) return true;
-    if (COLUMNS == 1 && PREFETCH_AT == 4) cache_prefetch(ctx, next);
     return stage_begins(ctx, s + S_DOWN) && stage_matrix<NC, md_down>(ctx, stream, s + S_DOWN, layer, best);
 }
 
@@ -53,12 +49,17 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
     ctx.p = &p, ctx.cta = blockIdx.x, ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
     ctx.failed = false, ctx.stage = 0, ctx.red = 0, ctx.smem = shared_address(shared);
     pin(ctx.smem);
-    for (u32 s = ctx.tid; s < STAGES; s += CONSUMERS) SH_RUNS[s] = ((const md_run *)p.runs)[(u64)s * p.groups + ctx.cta];
+    const md_run *runs = (const md_run *)p.runs + ctx.cta; // as units of the stream: SH_RUNS
+    for (u32 s = ctx.tid; s < STAGES; s += CONSUMERS) {
+        const md_run &run = runs[(u64)s * p.groups];
+        u64 begin = p.stage_begin < STAGES ? runs[(u64)p.stage_begin * p.groups].offset : 0, end = runs[(u64)(s + 1) * p.groups].offset;
+        SH_RUNS[s] = make_uint4((u32)((run.offset - begin) / UNIT), (u32)((end - begin) / UNIT), run.first, run.count);
+    }
     if (NC == 1)
         for (u32 i = ctx.tid; i < LAYERS * 3; i += CONSUMERS) ((uint4 *)SH_CACHES)[i] = __ldg((const uint4 *)p.col[0].kv + i);
     if (ctx.tid < (NC == 1 ? 1 : p.columns)) SH_TOKENS[ctx.tid] = p.col[ctx.tid].token;
     if (ctx.tid == 0) *SH_FAILED = 0;
-    stream.position = 0;
+    stream.token = 0;
     for (ctx.step = 0; ctx.step < p.tokens; ctx.step++) {
         ctx.tag0 = p.epoch + ctx.step * STAGES;
         consumers_sync();
@@ -79,10 +80,8 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
             if (next_tokens<NC>(ctx, best, TAG(ctx, S_HEAD), &stop) || stop) return;
         }
 #if HAS_RING
-        stream.position = stream_token_end(stream.position);
-        stream_release(stream, stream.position, ctx.lane);
-#else
-        stream.position = 0;
+        stream.token = stream_token_end(stream.token + SH_RUNS[p.stage_end - 1].y);
+        stream_release(stream, stream.token, ctx.lane);
 #endif
     }
 }
@@ -101,7 +100,7 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     pin(stream.ring);
     if (threadIdx.x == 0) {
         for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(full_of(stream.ring, i), 1), mbar_init(empty_of(stream.ring, i), CONSUMER_WARPS * RELEASE_LANES);
-        *SH_STOP = 0, *SH_LIMIT = ~0u;
+        *SH_STOP = 0;
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();

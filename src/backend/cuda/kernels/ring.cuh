@@ -16,7 +16,7 @@ struct md_stream {
     const u8 *base; // the arena at the launch's first byte of this CTA
 #endif
     u32 have, released; // segments known to have landed; segments given back
-    u32 position;       // the current stage's first unit
+    u32 token;          // the current token's first unit
     bool failed;
 };
 
@@ -90,11 +90,6 @@ static __device__ __noinline__ md_stream stream_turn(md_stream s, u32 next, u32 
     stream_need(s, last, lane, deadline_us);
     return s;
 }
-// How far the stream may run: to `ahead` KB behind unit `end`. Said by one thread; a smaller limit than before only holds
-// back what has not been asked for.
-static __device__ __forceinline__ void stream_allow(u32 end, u32 ahead, u32 tid) {
-    if (tid == 0) *SH_LIMIT = ahead >= AHEAD_ALL ? ~0u : (end + ahead * (1024 / UNIT) - 1) / SEGMENT_UNITS + 1;
-}
 // Where a unit lies. The bytes that a warp takes of a tile, or a block of weights that are not quantized, follow each
 // other even across the ring's end (RING_OVERFLOW).
 typedef u32 md_at;
@@ -123,14 +118,16 @@ static __device__ void stream_produce(const u8 *source, u32 bytes, u32 head_at, 
             u32 slot = segment % RING_SEGMENTS;
             // Never wider than the ring: a barrier only tells about its slot's latest segment.
             u32 window = smaller(at >= head_at ? WINDOW_HEAD : WINDOW_LAYERS, RING_SEGMENTS);
-            while (COLUMNS == 1 && segment >= *SH_LIMIT)
+            while (segment >= RING_SEGMENTS && !mbar_test(empty_of(ring, slot), (segment / RING_SEGMENTS - 1) & 1)) {
                 if (*SH_STOP) goto drain;
-            while (segment >= RING_SEGMENTS && !mbar_test(empty_of(ring, slot), (segment / RING_SEGMENTS - 1) & 1))
-                if (*SH_STOP) goto drain;
+                if (PRODUCE_NS) __nanosleep(PRODUCE_NS);
+            }
             if (segment >= window) {
                 u32 before = segment - window;
-                while (!mbar_test(full_of(ring, before), before / RING_SEGMENTS & 1))
+                while (!mbar_test(full_of(ring, before), before / RING_SEGMENTS & 1)) {
                     if (*SH_STOP) goto drain;
+                    if (PRODUCE_NS) __nanosleep(PRODUCE_NS);
+                }
             }
             u32 n = bytes - at < SEGMENT_BYTES ? bytes - at : SEGMENT_BYTES;
             u32 begin = slot * SEGMENT_BYTES; // what lies in the ring's beginning comes once more behind its end
@@ -150,7 +147,6 @@ drain: // shared memory must not be left while copies into it are under way
 static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
 static __device__ __forceinline__ bool stream_fits(const md_stream &, u32) { return true; }
 static __device__ __forceinline__ void stream_release(md_stream &, u32, u32) {}
-static __device__ __forceinline__ void stream_allow(u32, u32, u32) {}
 static __device__ __forceinline__ md_stream stream_turn(md_stream s, u32, u32, u32, u32) { return s; }
 typedef const u8 *md_at;
 static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }

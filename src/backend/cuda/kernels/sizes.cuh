@@ -118,8 +118,8 @@ struct md_map { // bytes from the start of shared memory
 #if HAS_RING
     static constexpr u32 room = (SHARED_BYTES - work_end - RING_OVERFLOW - 256) / (SEGMENT_BYTES + 16);
     static constexpr u32 segments = smaller(room, RING_MOST);
-    static constexpr u32 bars = work_end; // full[segments], empty[segments], the words for the producer
-    static constexpr u32 ring = bars + align128(segments * 16 + 8);
+    static constexpr u32 bars = work_end; // full[segments], empty[segments], the stop word
+    static constexpr u32 ring = bars + align128(segments * 16 + 4);
     static constexpr u32 end = ring + segments * SEGMENT_BYTES + RING_OVERFLOW;
 #else
     static constexpr u32 end = work_end;
@@ -129,9 +129,8 @@ static_assert(md_map::end <= SHARED_BYTES, "the work area does not fit shared me
 extern __shared__ __align__(128) u8 shared[];
 
 // The areas, by type. What the ring's and the tables' hold for the whole launch, the others within one stage.
-struct md_run;
 struct md_kv_layer;
-#define SH_RUNS ((md_run *)(shared + md_map::runs))   // this CTA's run of each stage, [STAGES]
+#define SH_RUNS ((uint4 *)(shared + md_map::runs))    // [STAGES] this CTA's run: first unit of the token, end, first item, items
 #define SH_ROPE ((float2 *)(shared + md_map::rope))   // [COLUMNS][HEAD_DIM / 2] {cos, sin} of this step's positions
 #define SH_TOKENS ((u32 *)(shared + md_map::tokens))  // [COLUMNS] this step's
 #define SH_FAILED ((volatile u32 *)(shared + md_map::tokens + 64)) // the tag of the stage in which someone failed, or 0
@@ -160,7 +159,6 @@ struct md_kv_layer;
 #if HAS_RING
 #define SH_RING (shared + md_map::ring)
 #define SH_STOP ((volatile u32 *)(shared + md_map::bars + RING_SEGMENTS * 16)) // behind full[] and empty[] (ring.cuh)
-#define SH_LIMIT (SH_STOP + 1) // segments that may be asked for by now
 #endif
 #if HAS_RING
 #define RING_SEGMENTS (md_map::segments)

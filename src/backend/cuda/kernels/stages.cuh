@@ -127,34 +127,29 @@ static __device__ __forceinline__ void tile_end(md_ctx &ctx, u32 layer, float y,
     }
 }
 
-// How far behind its own weights a stage lets the stream run while it waits for its input, in KB: less in flight, quicker
-// handoffs.
-template <typename KIND> static __host__ __device__ constexpr u32 ahead_waiting() {
-    return is_kind<KIND, md_qkv>       ? AHEAD_QKV
-           : is_kind<KIND, md_out>     ? AHEAD_OUT
-           : is_kind<KIND, md_gate_up> ? AHEAD_GATE_UP
-           : is_kind<KIND, md_down>    ? AHEAD_DOWN
-                                       : AHEAD_ALL;
-}
-
 // A matrix stage of a CTA. What does not depend on its input comes before the wait for it: what follows the arrival is the
 // token's time.
 template <int NC, typename KIND>
 static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stream, u32 stage, u32 layer, md_best *best) {
     const md_params *p = ctx.p;
-    const u32 first = SH_RUNS[stage].first, count = SH_RUNS[stage].count, tag = TAG(ctx, stage);
+    const uint4 run = shared_uint4(ctx.smem + md_map::runs + stage * 16); // {first unit, unit after the last, first item, items}
+    const u32 first = run.z, count = run.w, tag = TAG(ctx, stage);
     if (count == 0) return false;
-    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
-                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
-                                                : AUX_FFN_NORM + layer * (T_X * 16);
-    md_input<KIND> input;
-    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
     constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
     const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
-    md_tiles tiles = tiles_of<KIND>(stream.position, layer, first);
-    tiles.end = tile_unit<KIND>(tiles, all);
+    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
+                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
+                                                : AUX_FFN_NORM + layer * (T_X * 16);
+    md_input<KIND> input;
+    if (NC == 1 && ASK_AT == 0) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
+    const u32 end = stream.token + run.y;
+    const bool fits = stream_fits(stream, end);
+    if (fits && NEED_AT == 0) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
+    if (NC == 1 && ASK_AT == 1) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
+    md_tiles tiles = tiles_of<KIND>(stream.token + run.x, layer, first);
+    tiles.end = end;
     const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
     const u32 old_vector = out ? VECTOR_XB : VECTOR_XA;
     // Output tiles: half a warp each; with one column a warp each, whose halves share the sums.
@@ -164,16 +159,14 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         u32 q = ctx.warp * step + (NC == 1 ? 0 : half), t = NC == 1 ? q : q / columns;
         if (t < count) old = load_entry(entry_of(p, old_vector, T_X, NC == 1 ? 0 : q % columns, first + t, r / 4));
     }
-    const bool fits = stream_fits(stream, tiles.end);
     const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
-    if (NC == 1) stream_allow(tiles.end, ahead_waiting<KIND>(), ctx.tid);
-    if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
+    if (fits && NEED_AT == 1) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
+    if (NC == 1 && ASK_AT == 2) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     if (NC == 1)
         load_column<KIND>(ctx, input, tag - 1);
     else
         load_columns<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
-    if (NC == 1) stream_allow(tiles.end, AHEAD_WORK, ctx.tid);
     MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
@@ -218,7 +211,6 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
     stream_release(stream, tiles.end, ctx.lane); // all of it has landed
-    stream.position = tiles.end;
     if (NC == 1) ctx.red ^= RED_FLOATS / 2; // others may still be adding when this warp has its next partial sums
     MARK(6);
     return false;
