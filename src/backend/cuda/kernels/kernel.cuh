@@ -80,6 +80,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
             if (next_tokens<NC>(ctx, best, TAG(ctx, S_HEAD), &stop) || stop) return;
         }
 #if HAS_RING
+        if (p.stage_begin == p.stage_end) continue; // nothing was streamed
         stream.token = stream_token_end(stream.token + SH_RUNS[p.stage_end - 1].y);
         stream_release(stream, stream.token, ctx.lane);
 #endif

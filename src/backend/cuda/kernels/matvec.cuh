@@ -298,21 +298,19 @@ static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, const md_str
 }
 
 // The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay; FITS:
-// that is known, and several tiles are taken at once where all of a warp's have one format.
+// that is known, and two tiles are taken at once where all of a warp's have one format.
 template <int NC, typename KIND, bool FITS>
 static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
                                                      u32 columns) {
     constexpr bool mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2); // formats
-    constexpr bool several = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !mixed;
+    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !mixed && TWO_TILES;
     u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end) {
         if (!FITS && !fits) s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
-        u32 n = 1; // two at once, or three where that leaves no single one
-        if (several && TILES_MOST > 2 && x.tile + 2 * KIND::lanes < end && x.tile + 3 * KIND::lanes >= end)
-            tiles_sum<NC, KIND, several ? 3 : 1>(ctx, s, x, red, columns), n = 3;
-        else if (several && TILES_MOST > 1 && x.tile + KIND::lanes < end)
-            tiles_sum<NC, KIND, several ? 2 : 1>(ctx, s, x, red, columns), n = 2;
+        u32 n = 1;
+        if (two && x.tile + KIND::lanes < end)
+            tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, columns), n = 2;
         else
             tiles_sum<NC, KIND, 1>(ctx, s, x, red, columns);
         red += n * (CONSUMER_WARPS * 16 * NC * 4);

@@ -118,16 +118,12 @@ static __device__ void stream_produce(const u8 *source, u32 bytes, u32 head_at, 
             u32 slot = segment % RING_SEGMENTS;
             // Never wider than the ring: a barrier only tells about its slot's latest segment.
             u32 window = smaller(at >= head_at ? WINDOW_HEAD : WINDOW_LAYERS, RING_SEGMENTS);
-            while (segment >= RING_SEGMENTS && !mbar_test(empty_of(ring, slot), (segment / RING_SEGMENTS - 1) & 1)) {
+            while (segment >= RING_SEGMENTS && !mbar_test(empty_of(ring, slot), (segment / RING_SEGMENTS - 1) & 1))
                 if (*SH_STOP) goto drain;
-                if (PRODUCE_NS) __nanosleep(PRODUCE_NS);
-            }
             if (segment >= window) {
                 u32 before = segment - window;
-                while (!mbar_test(full_of(ring, before), before / RING_SEGMENTS & 1)) {
+                while (!mbar_test(full_of(ring, before), before / RING_SEGMENTS & 1))
                     if (*SH_STOP) goto drain;
-                    if (PRODUCE_NS) __nanosleep(PRODUCE_NS);
-                }
             }
             u32 n = bytes - at < SEGMENT_BYTES ? bytes - at : SEGMENT_BYTES;
             u32 begin = slot * SEGMENT_BYTES; // what lies in the ring's beginning comes once more behind its end

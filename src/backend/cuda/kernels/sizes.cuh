@@ -16,7 +16,7 @@ typedef unsigned long long u64;
 
 #define XSTRIDE (BLOCKS_MAX * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
 #define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: scale of its digits, sum of each set of its values
-#define RED_FLOATS 8192 // partial sums of a round of tiles; with one column of two stages in turn
+#define RED_FLOATS (COLUMNS > 1 || SHARED_BYTES >= 163840 ? 8192 : 4096) // partial sums; with one column, of two stages in turn
 #define RED_ROUND(NC) ((NC) == 1 ? RED_FLOATS / 2 : RED_FLOATS)
 
 #define ATTN_ROWS 128 // positions of one attention block on the GPU

@@ -143,11 +143,10 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                         : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
     md_input<KIND> input;
-    if (NC == 1 && ASK_AT == 0) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     const u32 end = stream.token + run.y;
     const bool fits = stream_fits(stream, end);
-    if (fits && NEED_AT == 0) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
-    if (NC == 1 && ASK_AT == 1) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
+    if (fits) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
+    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     md_tiles tiles = tiles_of<KIND>(stream.token + run.x, layer, first);
     tiles.end = end;
     const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
@@ -161,8 +160,6 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     }
     const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
-    if (fits && NEED_AT == 1) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
-    if (NC == 1 && ASK_AT == 2) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     if (NC == 1)
         load_column<KIND>(ctx, input, tag - 1);
     else
