@@ -69,6 +69,7 @@ typedef struct md_model_options {
     // Called while weights are loaded, with a fraction 0..1; returning false gives up (MD_E_CANCELLED). May be NULL.
     bool (*progress)(void *user, double fraction);
     void *progress_user;
+    bool account; // note where each step's time goes, for md_model_account; steps take a little longer
 } md_model_options;
 
 // Opens a snapshot: a folder, or a Hugging Face repo id ("org/name") that lies in the local hub cache. options may be
@@ -95,6 +96,7 @@ typedef struct md_model_info {
     uint32_t eos_count;
     uint32_t workers;
     uint32_t max_columns;       // widest step the engine computes
+    uint32_t prompt_columns;    // tokens of a prompt it computes at once: max_columns or more
     uint64_t weight_bytes;      // memory the engine holds the weights in
     uint64_t bytes_per_token;   // weight bytes a decode step reads
     uint64_t kv_bytes_bf16;     // KV cache bytes of one position in bf16
@@ -105,6 +107,34 @@ typedef struct md_model_info {
 MD_API void md_model_get_info(const md_model *model, md_model_info *out);
 MD_API const md_tokenizer *md_model_tokenizer(const md_model *model); // lives as long as the model; NULL: there is none
 MD_API bool md_model_is_eos(const md_model *model, uint32_t token);
+
+// ---------------------------------------------------------------- where time goes -------------------------------
+
+enum { MD_STAGE_KINDS_MAX = 16 };
+
+// A kind of stage: milliseconds a step, means over the workers. On the CPU `weights` and `out` are part of
+// `arithmetic`.
+typedef struct md_stage_time {
+    const char *kind;  // "embed", "qkv", "attn_scores", "attn", "attn_merge", "out", "gate_up", "down", "head", "next"
+    uint32_t stages;   // of this kind in a step, those that find nothing to do included
+    double setup;      // what comes before the first wait
+    double weights;    // waiting for weights from memory
+    double handoff;    // waiting for what other workers compute
+    double arithmetic; // computing
+    double out;        // adding up what a worker's parts have computed, and handing it on
+    double slowest;    // all but `handoff`, of the worker for which that is most
+} md_stage_time;
+
+typedef struct md_account {
+    uint64_t steps; // that it is the mean of; 0: there were none
+    uint32_t kinds;
+    bool split; // weights and out are told apart
+    md_stage_time stage[MD_STAGE_KINDS_MAX];
+} md_account;
+
+// Where the time of the steps since the last such call went, of a model opened with `account`. MD_E_UNSUPPORTED where
+// the engine keeps none (reference), MD_E_USAGE without the option.
+MD_API md_status md_model_account(md_model *model, md_account *out, md_error *err);
 
 // ---------------------------------------------------------------- tokens ----------------------------------------
 
@@ -131,6 +161,10 @@ typedef struct md_text_span {
     size_t size; // bytes
     bool parse;
 } md_text_span;
+
+// MD_E_FORMAT where it can't be the tokenizer of a model with a vocabulary of `vocab` tokens: an ordinary token's id is
+// beyond it, or what begins every text is, or texts become no tokens at all. md_model_open has this checked.
+MD_API md_status md_tokenizer_check(const md_tokenizer *tokenizer, uint32_t vocab, md_error *err);
 
 // *ids: an array of *n ids for md_free (never NULL on MD_OK). flags: MD_ENCODE_*.
 MD_API md_status md_encode(const md_tokenizer *tokenizer, const char *text, size_t size, uint32_t flags, uint32_t **ids,
@@ -269,7 +303,7 @@ enum { MD_STOP_MAX = 64, MD_STOP_SIZE_MAX = 4096, MD_TOP_LOGPROBS_MAX = 64 };
 typedef struct md_generation_params {
     md_sampling sampling;
     uint32_t max_tokens;     // 0: until the context is full
-    const char *const *stop; // [stop_count] strings that end the text and are not part of it; copied; none empty
+    const char *const *stop; // [stop_count] strings that end the text and are not part of it; copied; UTF-8, none empty
     size_t stop_count;       // at most MD_STOP_MAX, each of at most MD_STOP_SIZE_MAX bytes
     bool ignore_eos;         // go on past end-of-text tokens
     bool keep_special;       // write control tokens into the text
@@ -341,6 +375,9 @@ typedef struct md_batch_turn {
     bool (*on_piece)(void *user, const md_piece *piece);
     void *user;
     bool choose; // out: nothing is left to feed; md_generation_next has to choose
+    // out: code MD_OK, or what ended this generation alone (MD_E_MEMORY: its piece had no room). The call is MD_OK, the
+    // others have gone on as far as they came.
+    md_error error;
 } md_batch_turn;
 MD_API md_status md_batch_generate(md_model *model, md_batch_turn *turns, uint32_t n, uint32_t max_tokens,
                                    md_error *err);
@@ -399,8 +436,8 @@ MD_API md_status md_synth_write(const char *config_path, const char *out_dir, co
 // last member is {"device": "cuda", "usable": false, "why"}. *json is malloc'd (md_free).
 MD_API md_status md_devices(char **json, md_error *err);
 
-// The generated CUDA source of a model's kernel for steps of up to `columns` columns (1, 2, 4 or 8; 0 = 1) on an
-// architecture ("sm_90a"; NULL = that). *source is malloc'd (md_free). Needs no GPU. MD_E_UNSUPPORTED names what the
+// The generated CUDA source of a model's kernel for steps of up to `columns` columns (1, 2, 4 or 8; 0 = 1), or of the
+// launches that compute prompts (64), on an architecture ("sm_90a"; NULL = that). *source is malloc'd (md_free). Needs no GPU. MD_E_UNSUPPORTED names what the
 // kernels don't model, MD_E_USAGE an architecture that is none of theirs.
 MD_API md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, char **source, md_error *err);
 

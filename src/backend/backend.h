@@ -32,6 +32,7 @@ typedef struct md_engine_options {
     uint32_t groups;                               // workers; 0 = the engine's default (CPU: threads; GPU: one an SM)
     int device_index;                              // GPU
     uint32_t deadline_ms;                          // bound of every wait inside a step; 0 = default
+    bool account;                                  // note where each step's time goes
     bool (*progress)(void *user, double fraction); // while packing; false cancels (MD_E_CANCELLED); may be NULL
     void *progress_user;
 } md_engine_options;
@@ -41,8 +42,9 @@ typedef struct md_engine_info {
     const char *backend; // "cpu", "cuda"
     char device[128];    // "AVX-512 (vdpbf16ps), 2 threads", "NVIDIA H200, 132 SMs"
     uint32_t workers;
-    uint32_t max_columns;  // widest step
-    uint64_t weight_bytes; // memory the weights take
+    uint32_t max_columns;    // widest step of any columns
+    uint32_t prompt_columns; // widest step of all: where many columns are computed in another way; 0 = max_columns
+    uint64_t weight_bytes;   // memory the weights take
 } md_engine_info;
 
 // How an engine chooses tokens itself: as md_sampling says, without biases, penalties or `adjust`, in the sampler's own
@@ -63,7 +65,7 @@ typedef struct md_burst_column {
     const uint32_t *stop;     // producing one of these ends the call; it is handed on, too
     uint32_t stop_count;      // at most 32, and so many different ones in all columns
     md_choice choice;
-    float *logits; // [vocab], filled when the column ends undecided
+    float *logits; // [vocab], filled when the column ends undecided; NULL: not wanted
     // From the calling thread, as tokens come; false ends the call. Of the engine only kv_close may be called from it.
     bool (*on_token)(void *user, uint32_t token);
     void *user;
@@ -98,13 +100,17 @@ typedef struct md_engine_ops {
     // Makes dst's first `positions` entries (and formats) equal to src's; dst's context must hold them.
     md_status (*kv_copy)(md_engine *engine, md_kv *dst, const md_kv *src, uint32_t positions, md_error *err);
 
-    // Computes `count` columns (1..max_columns): appends each token's keys and values, fills the logits asked for.
-    // Errors: MD_E_USAGE (count, position, token out of range), MD_E_CONTEXT (position >= context), MD_E_TIMEOUT (a
-    // wait ran out: worker, stage, expected, seen; the step's results are void, the engine stays usable), MD_E_DEVICE.
+    // Computes `count` columns (1..max_columns, or ..prompt_columns): appends each token's keys and values, fills the
+    // logits asked for. Errors: MD_E_USAGE (count, position, token out of range), MD_E_CONTEXT (position >= context),
+    // MD_E_TIMEOUT (a wait ran out: worker, stage, expected, seen; the step's results are void, the engine stays
+    // usable), MD_E_DEVICE.
     md_status (*step)(md_engine *engine, const md_column *columns, uint32_t count, md_error *err);
 
     // NULL where an engine has none: the caller then steps. Errors as step; what came out is right in any case.
     md_status (*burst)(md_engine *engine, md_burst *request, md_error *err);
+
+    // Where the time of the steps since the last call went, on an engine opened with `account`. NULL: it keeps none.
+    md_status (*account)(md_engine *engine, md_account *out, md_error *err);
 } md_engine_ops;
 
 struct md_engine {

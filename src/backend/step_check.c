@@ -9,7 +9,9 @@ md_status md_step_check(const md_engine *engine, const md_column *columns, uint3
         if (columns[c].token >= engine->snapshot->vocab)
             return md_fail(err, MD_E_USAGE, "column %u: token %u, the vocabulary has %u", c, columns[c].token,
                            engine->snapshot->vocab);
-        for (uint32_t before = 0; before < c; before++)
+        // Of columns that follow each other the first has been compared with all before it.
+        bool follows = c && columns[c - 1].kv == columns[c].kv;
+        for (uint32_t before = follows ? c - 1 : 0; before < c; before++)
             if (columns[before].kv == columns[c].kv && columns[before].position != columns[c].position - (c - before))
                 return md_fail(err, MD_E_USAGE, "columns %u and %u of one sequence: positions %u and %u do not follow",
                                before, c, columns[before].position, columns[c].position);

@@ -40,8 +40,10 @@ static void fill_tokens(uint32_t *tokens, uint32_t n, uint32_t vocab) {
     for (uint32_t i = 0; i < n; i++) tokens[i] = (uint32_t)((uint64_t)i * 7919 % vocab);
 }
 
-static md_status open_side(const md_bench_options *options, uint32_t index, side_state *side, md_error *err) {
+static md_status open_side(const md_bench_options *options, uint32_t index, bool account, side_state *side,
+                           md_error *err) {
     md_model_options model_options = {.engine = options->engine[index],
+                                      .account = account,
                                       .device = options->device,
                                       .threads = options->threads,
                                       .groups = options->groups,
@@ -72,13 +74,47 @@ static md_status to_depth(side_state *side, uint32_t depth, md_error *err) {
     return at < depth ? md_session_skip(side->session, depth - at, err) : MD_OK;
 }
 
+static bool note_end(void *user, const md_piece *piece) {
+    *(bool *)user = piece->finish != MD_FINISH_NONE;
+    return !md_interrupted();
+}
+
+// n tokens as `run` makes them: greedily, by the engine itself where it can.
+static md_status generate(side_state *side, uint32_t n, md_error *err) {
+    const md_generation_params params = {.max_tokens = n + 1, .ignore_eos = true}; // the last is not computed
+    md_generation *generation;
+    md_piece piece;
+    bool end = false;
+    md_status status;
+    MD_TRY(md_generation_open(side->session, &params, &generation, err));
+    md_batch_turn turn = {.generation = generation, .on_piece = note_end, .user = &end, .choose = true};
+    while (!end && !md_interrupted()) {
+        if (turn.choose) {
+            MD_TRY_GOTO(md_generation_next(generation, &piece, err));
+            turn.token = piece.next;
+            if (!note_end(&end, &piece) || end) break;
+        }
+        MD_TRY_GOTO(md_batch_generate(side->model, &turn, 1, UINT32_MAX, err));
+        if (turn.error.code != MD_OK) MD_TRY_GOTO(md_fail(err, turn.error.code, "%s", turn.error.message));
+    }
+    status = md_interrupted() ? md_fail(err, MD_E_CANCELLED, "interrupted") : MD_OK;
+fail:
+    md_generation_close(generation);
+    return status;
+}
+
+// A GPU chooses tokens itself, many a call; that is how it decodes.
+static bool on_gpu(const side_state *side) { return strcmp(side->info.backend, "cpu") != 0; }
+
 // Tokens a second of `n` tokens fed one by one (as decoding does) or all at once (as prefill does).
 static md_status measure(side_state *side, uint32_t depth, const uint32_t *tokens, uint32_t n, bool one_by_one,
                          double *tps, md_error *err) {
     MD_TRY(to_depth(side, depth, err));
     if (one_by_one) MD_TRY(md_session_feed(side->session, tokens, WARM_TOKENS, err));
     double begin = md_clock_seconds();
-    if (one_by_one)
+    if (one_by_one && on_gpu(side))
+        MD_TRY(generate(side, n, err));
+    else if (one_by_one)
         for (uint32_t i = 0; i < n && !md_interrupted(); i++)
             MD_TRY(md_session_feed(side->session, tokens + i, 1, err));
     else
@@ -166,7 +202,7 @@ static void keep_info(const md_model_info *info, md_bench_side *side) {
 // ---- runs ------------------------------------------------------------------------------------------------------
 
 static md_status measure_ceiling(const side_state *side, double *out, md_error *err) {
-    if (strcmp(side->info.backend, "cpu") != 0) return MD_OK;
+    if (on_gpu(side)) return MD_OK;
     return md_membench_read(side->info.workers, CEILING_BYTES, CEILING_PASSES, out, err);
 }
 
@@ -197,7 +233,7 @@ md_status md_bench_run(const md_bench_options *options, md_bench_result *out, md
     measured m;
     md_status status;
     MD_TRY_GOTO(alloc_measured(options, options->sides, &m, err));
-    for (uint32_t i = 0; i < options->sides; i++) MD_TRY_GOTO(open_side(options, i, &sides[i], err));
+    for (uint32_t i = 0; i < options->sides; i++) MD_TRY_GOTO(open_side(options, i, false, &sides[i], err));
     fill_tokens(m.tokens, options->prompt + options->decode + WARM_TOKENS, sides[0].info.vocab);
     for (uint32_t r = 0; r < options->repeats; r++) MD_TRY_GOTO(run_repeat(options, sides, r, &m, err));
     for (uint32_t i = 0; i < options->sides; i++) {
@@ -231,7 +267,7 @@ md_status md_bench_by_depth(const md_bench_options *options, const uint32_t *dep
     measured m;
     md_status status;
     MD_TRY_GOTO(alloc_measured(&one, count, &m, err));
-    MD_TRY_GOTO(open_side(&one, 0, &side, err));
+    MD_TRY_GOTO(open_side(&one, 0, false, &side, err));
     fill_tokens(m.tokens, one.decode + WARM_TOKENS, side.info.vocab);
     for (uint32_t r = 0; r < one.repeats; r++) {
         MD_TRY_GOTO(measure_ceiling(&side, &m.ceilings[r], err));
@@ -257,4 +293,29 @@ md_status md_bench_by_workers(const md_bench_options *options, uint32_t most, md
         if (groups >= most) break;
     }
     return MD_OK;
+}
+
+md_status md_bench_by_stage(const md_bench_options *options, md_bench_stages *out, md_error *err) {
+    md_bench_options one = decode_options(options);
+    uint32_t tokens[WARM_TOKENS];
+    side_state side = {0};
+    md_account account;
+    md_status status;
+    *out = (md_bench_stages){0};
+    MD_TRY(check_repeats(options, err));
+    MD_TRY_GOTO(open_side(&one, 0, true, &side, err));
+    fill_tokens(tokens, WARM_TOKENS, side.info.vocab);
+    for (uint32_t r = 0; r < one.repeats; r++) {
+        MD_TRY_GOTO(to_depth(&side, one.depth, err));
+        MD_TRY_GOTO(md_session_feed(side.session, tokens, WARM_TOKENS, err));
+        MD_TRY_GOTO(md_model_account(side.model, &account, err)); // from here on
+        double begin = md_clock_seconds();
+        MD_TRY_GOTO(generate(&side, one.decode, err));
+        double ms = (md_clock_seconds() - begin) * 1e3 / one.decode;
+        MD_TRY_GOTO(md_model_account(side.model, &account, err));
+        if (r == 0 || ms < out->ms) *out = (md_bench_stages){account, ms};
+    }
+fail:
+    close_side(&side);
+    return status;
 }

@@ -42,14 +42,20 @@ typedef struct md_bench_sweep {
     md_bench_rate rate[MD_BENCH_SWEEP_MAX];
 } md_bench_sweep;
 
+typedef struct md_bench_stages { // where a token's time goes
+    md_account account;          // steps 0: not measured
+    double ms;                   // a token, of the whole loop that generates
+} md_bench_stages;
+
 typedef struct md_bench_result {
     md_bench_side side[MD_BENCH_SIDES_MAX];
     double ratio, ratio_min, ratio_max;  // decode rate of side 1 over side 0, pair by pair (median, least, most)
     md_bench_sweep by_workers, by_depth; // decode only, of the last side
+    md_bench_stages stages;              // of the last side
 } md_bench_result;
 
 // MD_E_USAGE for options that do not fit the model (depth + tokens beyond its context), and what opening it gives.
-// Fills all of *out but the sweeps.
+// Fills all of *out but the sweeps and the stages.
 md_status md_bench_run(const md_bench_options *options, md_bench_result *out, md_error *err);
 
 // The decode rate of the last side's engine at `count` depths, in turn, with one model open.
@@ -57,5 +63,9 @@ md_status md_bench_by_depth(const md_bench_options *options, const uint32_t *dep
                             md_error *err);
 // The same with 1, 2, 4, ... and at last `most` workers.
 md_status md_bench_by_workers(const md_bench_options *options, uint32_t most, md_bench_sweep *out, md_error *err);
+
+// Where the time of the last side's tokens goes, by kind of stage: of the repeat with the quickest tokens, since
+// nothing but other programs makes the others slower. The model is opened for it once more, with the account.
+md_status md_bench_by_stage(const md_bench_options *options, md_bench_stages *out, md_error *err);
 
 #endif

@@ -89,6 +89,7 @@ json_t *md_bench_json(const md_bench_options *options, const md_bench_result *re
     }
     if (result->by_workers.count) json_object_set_new(root, "sweep", sweep_json(&result->by_workers, false));
     if (result->by_depth.count) json_object_set_new(root, "by_depth", sweep_json(&result->by_depth, true));
+    if (result->stages.account.steps) json_object_set_new(root, "stages", md_bench_stages_json(&result->stages));
     return root;
 }
 

@@ -11,6 +11,11 @@ json_t *md_bench_json(const md_bench_options *options, const md_bench_result *re
 void md_bench_print_table(const md_bench_options *options, const md_bench_result *result); // Markdown, with notes
 void md_bench_print_csv(const md_bench_options *options, const md_bench_result *result);
 
+// Where a token's time goes (result->stages), in the same forms: the JSON is a member of the one above.
+json_t *md_bench_stages_json(const md_bench_stages *stages); // NULL: out of memory
+void md_bench_print_stages(const md_bench_options *options, const md_bench_result *result);
+void md_bench_print_stages_csv(const md_bench_options *options, const md_bench_result *result);
+
 // A picture: the rate by depth and by workers where they were swept, else of the sides, each beside the rate that the
 // memory's read ceiling allows. *text for md_buf_free in any case.
 md_status md_bench_svg(const md_bench_options *options, const md_bench_result *result, md_buf *text, md_error *err);

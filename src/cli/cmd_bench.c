@@ -14,7 +14,7 @@ typedef struct bench_args {
     md_engine_args engine;
     md_opt_count prompt, decode, depth, repeats, sweep_depth;
     const char *ab, *kv, *output;
-    bool sweep_groups, json;
+    bool sweep_groups, stages, json;
 } bench_args;
 
 enum { DEFAULT_PROMPT = 128, DEFAULT_DECODE = 64, DEFAULT_REPEATS = 5, MAX_TOKENS = 1 << 20, DEPTH_STEPS = 8 };
@@ -28,6 +28,7 @@ static const md_option bench_options[] = {
     {0, "ab", "A,B", MD_OPT_TEXT, AT(ab), 0, 0, "two engines in turn, in one process, and the ratio B/A"},
     {0, "sweep-groups", NULL, MD_OPT_FLAG, AT(sweep_groups), 0, 0, "the decode rate by number of workers"},
     {0, "sweep-depth", "DEPTH", MD_OPT_COUNT, AT(sweep_depth), 1, 1 << 24, "the decode rate from depth 0 to DEPTH"},
+    {0, "stages", NULL, MD_OPT_FLAG, AT(stages), 0, 0, "where a token's time goes, by kind of stage"},
     {0, "kv", "KV", MD_OPT_TEXT, AT(kv), 0, 0, "the KV cache: none (bf16), snapshot, 8, 4 or a file"},
     {'o', "output", "FORM", MD_OPT_TEXT, AT(output), 0, 0, "md, json, csv or svg, a picture (md)"},
     {0, "json", NULL, MD_OPT_FLAG, AT(json), 0, 0, "the same as -o json"},
@@ -73,13 +74,21 @@ static md_status print_result(bench_form form, const md_bench_options *options, 
     md_status status = MD_OK;
     switch (form) {
     case FORM_JSON: md_out_json(md_bench_json(options, result)); break;
-    case FORM_CSV: md_bench_print_csv(options, result); break;
+    case FORM_CSV:
+        if (result->stages.account.steps)
+            md_bench_print_stages_csv(options, result);
+        else
+            md_bench_print_csv(options, result);
+        break;
     case FORM_SVG:
         status = md_bench_svg(options, result, &picture, err);
         if (status == MD_OK) md_out_write(picture.data, picture.size);
         md_buf_free(&picture);
         break;
-    default: md_bench_print_table(options, result); break;
+    default:
+        md_bench_print_table(options, result);
+        if (result->stages.account.steps) md_bench_print_stages(options, result);
+        break;
     }
     return status;
 }
@@ -116,12 +125,15 @@ static md_status run_bench(const bench_args *args, md_error *err) {
     if (!options.prompt && !options.decode) return md_fail(err, MD_E_USAGE, "-p 0 and -n 0: nothing to measure");
     if (!options.decode && (args->sweep_groups || args->sweep_depth.given))
         return md_fail(err, MD_E_USAGE, "-n 0: a sweep measures the decode rate");
+    if (!options.decode && args->stages) return md_fail(err, MD_E_USAGE, "-n 0: --stages looks at decoded tokens");
+    if (args->stages && form == FORM_SVG) return md_fail(err, MD_E_USAGE, "--stages: there is no picture of it");
     char *model;
     MD_TRY(md_find_model(args->model.model, &model, err));
     options.model = model;
     md_bench_result result;
     md_status status = md_bench_run(&options, &result, err);
     if (status == MD_OK) status = run_sweeps(args, &options, &result, err);
+    if (status == MD_OK && args->stages) status = md_bench_by_stage(&options, &result.stages, err);
     if (status == MD_OK) status = print_result(form, &options, &result, err);
     free(model);
     return status;
@@ -140,7 +152,8 @@ const md_command md_cmd_bench = {
     .summary = "measure decode and prefill rates beside the memory's read ceiling",
     .usage = "",
     .details = "Medians over the repeats; the read ceiling is measured between them. Tokenizing and sampling are\n"
-               "not part of any figure.",
+               "not part of any figure; a GPU, which chooses tokens itself, decodes greedily. With --stages the CSV\n"
+               "is that of the stages.",
     .groups = bench_groups,
     .group_count = sizeof bench_groups / sizeof *bench_groups,
     .args_size = sizeof(bench_args),

@@ -16,7 +16,8 @@ typedef struct emit_args {
 static const md_option emit_options[] = {
     {0, "target", "TARGET", MD_OPT_TEXT, AT(target), 0, 0, "cuda, the only one there is"},
     {0, "arch", "ARCH", MD_OPT_TEXT, AT(arch), 0, 0, "sm_80, sm_86, sm_87, sm_89, sm_90a (default), sm_100 .. sm_121"},
-    {0, "columns", "N", MD_OPT_COUNT, AT(columns), 1, 8, "the widest step: 1 (default), 2, 4 or 8"},
+    {0, "columns", "N", MD_OPT_COUNT, AT(columns), 1, 64,
+     "the widest step: 1 (default), 2, 4 or 8; 64: the launches of prompts"},
 };
 #undef AT
 

@@ -3,9 +3,11 @@
 //
 // Codes are uniform. A group's scale is chosen so that a weight has the standard deviation `spread`, times a random
 // factor and sign (MLX's scales may be negative), and its bias so that the group's mean is 0. With spread
-// 1/sqrt(inputs) every matrix keeps the size of what it is given, norms keep it at 1, and the residual stream grows
-// only as the square root of the layers. The head is 3 times that: logits of standard deviation 3, clearly apart in
-// bf16.
+// 1/sqrt(inputs) every matrix keeps the size of what it is given and norms keep it at 1. The two matrices a layer that
+// are added to the residual stream have 1/sqrt(2 layers) of that, as models are initialised (GPT-2, section 2.3;
+// Megatron): a layer then changes the stream by a little, as trained layers do, and not by as much as the stream
+// itself, which would amplify every rounding. The head has 3 times 1/sqrt(inputs): logits of standard deviation 3,
+// clearly apart in bf16.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,13 +127,15 @@ static md_status add_matrix(writer *w, const char *path, uint32_t rows, uint32_t
 static md_status list_parts(writer *w, md_error *err) {
     const md_config *c = w->config;
     const float head_spread = 3.0f / sqrtf((float)c->hidden);
+    const float residual = 1.0f / sqrtf(2.0f * (float)c->layers);
     char path[MAX_NAME - 16];
     MD_TRY(add_matrix(w, "model.embed_tokens", c->vocab, c->hidden, false, c->tied_head ? head_spread : 1.0f, err));
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         for (uint32_t i = 0; i < MD_LAYER_MATRICES; i++) {
             md_module m = md_config_layer_module(c, i);
             snprintf(path, sizeof path, "model.layers.%u.%s", layer, m.name);
-            MD_TRY(add_matrix(w, path, m.rows, m.cols, m.bias, 1.0f / sqrtf((float)m.cols), err));
+            const bool added = strcmp(m.name, "self_attn.o_proj") == 0 || strcmp(m.name, "mlp.down_proj") == 0;
+            MD_TRY(add_matrix(w, path, m.rows, m.cols, m.bias, (added ? residual : 1.0f) / sqrtf((float)m.cols), err));
         }
         snprintf(path, sizeof path, "model.layers.%u.input_layernorm", layer);
         MD_TRY(add_vector(w, path, "weight", c->hidden, 1.0f, 0.1f, err));

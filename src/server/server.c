@@ -12,6 +12,8 @@
 enum {
     GATE_THREADS = 4,
     POLL_MS = 100,
+    FIRST_POLL_MS = 10, // until the address is told
+    LONG_LOADING_MS = 1000,
     FLUSH_MS = 2000 // for clients to read the ends of their answers
 };
 
@@ -29,13 +31,20 @@ static bool signal_came(const sigset_t *set, uint64_t ms) {
     return sigtimedwait(set, NULL, &wait) > 0;
 }
 
-// Until a signal asks to end, or the model turns out not to load.
+// Until a signal asks to end, or the model turns out not to load. The address is told when there is a model behind it,
+// or when loading it takes long.
 static void serve(md_app *app, const sigset_t *signals, const char *host, uint16_t port) {
-    bool said = false;
-    while (!signal_came(signals, POLL_MS)) {
+    bool listening = false, said = false;
+    uint64_t begin = md_clock_ms();
+    while (!signal_came(signals, listening ? POLL_MS : FIRST_POLL_MS)) {
         md_server_state state = md_scheduler_state(app->scheduler);
         if (state == MD_SERVER_FAILED) return;
-        if (state == MD_SERVER_READY && !said) {
+        bool ready = state == MD_SERVER_READY;
+        if (!listening && (ready || md_clock_ms() - begin >= LONG_LOADING_MS)) {
+            listening = true;
+            fprintf(stderr, "listening on http://%s:%u%s\n", host, port, ready ? "" : ", loading the model");
+        }
+        if (ready && !said) {
             said = true;
             fprintf(stderr, "ready: http://%s:%u/v1 serves %s; chat at http://%s:%u/\n", host, port,
                     md_scheduler_served(app->scheduler)->id, host, port);
@@ -59,7 +68,6 @@ md_status md_server_run(const md_server_options *options, md_error *err) {
     MD_TRY_GOTO(md_conns_start(&app.metrics, &app.conns, err));
     MD_TRY_GOTO(md_scheduler_start(options, &app.metrics, &app.scheduler, err));
     MD_TRY_GOTO(md_http_start(&app, options->host, options->port, &http, &port, err));
-    fprintf(stderr, "listening on http://%s:%u\n", options->host, port);
     serve(&app, &signals, options->host, port);
 fail:
     // A handler may read the model until its connection is closed, so the model goes last.

@@ -166,7 +166,7 @@ static bool on_prompt_logits(void *user, uint32_t position, const float *logits)
 static md_status advance(md_slots *slots, md_slot *slot, uint32_t *left, md_error *err) {
     md_job *job = slot->job;
     uint32_t most = slots->served->info.max_columns;
-    if (!job->score_prompt) return md_session_advance(slot->session, most, left, err);
+    if (!job->score_prompt) return md_session_advance(slot->session, slots->served->info.prompt_columns, left, err);
     uint32_t done = md_session_position(slot->session), missing = (uint32_t)job->prompt_size - done;
     if (most > missing) most = missing;
     scoring s = {job, slots->served->info.vocab, MD_OK, err};
@@ -273,6 +273,8 @@ static void stepped(stepping *s, const md_batch_turn *turn, md_status status, co
         release(s->slots, s->slot, sound);
     } else if (!sound) {
         fail(s->slots, s->slot, status, err, false);
+    } else if (turn->error.code != MD_OK) {
+        fail(s->slots, s->slot, turn->error.code, &turn->error, true);
     } else {
         s->slot->token = turn->token;
         s->slot->state = turn->choose ? MD_SLOT_DECODE : MD_SLOT_FEED;

@@ -60,8 +60,6 @@ md_status md_batch_step(md_model *model, const md_batch_column *columns, uint32_
 typedef struct running { // one turn while the engine chooses tokens for it
     md_batch_turn *turn;
     md_session *session;
-    md_status status; // of taking a token
-    md_error *err;
 } running;
 
 // md_burst_column.on_token: the engine has fed turn->token and chosen `token`.
@@ -70,8 +68,7 @@ static bool on_token(void *user, uint32_t token) {
     md_piece piece;
     r->session->tokens[r->session->position++] = r->turn->token;
     r->turn->token = token;
-    r->status = md_generation_take(r->turn->generation, token, &piece, r->err);
-    if (r->status != MD_OK) return false;
+    if (md_generation_take(r->turn->generation, token, &piece, &r->turn->error) != MD_OK) return false;
     bool more = !r->turn->on_piece || r->turn->on_piece(r->turn->user, &piece);
     return more && !piece.finish;
 }
@@ -95,7 +92,6 @@ static md_status burst(md_model *model, md_burst *request, running *r, md_error 
     md_status status = model->engine->ops->burst(model->engine, request, err);
     for (uint32_t i = 0; i < request->count; i++) {
         const md_burst_column *column = &request->column[i];
-        if (r[i].status != MD_OK) return r[i].status;
         any |= column->produced || column->undecided;
         if (status != MD_OK || !column->undecided) continue;
         r[i].session->tokens[r[i].session->position++] = r[i].turn->token;
@@ -114,12 +110,12 @@ md_status md_batch_generate(md_model *model, md_batch_turn *turns, uint32_t n, u
     if (n == 0 || n > model->info.max_columns)
         return md_fail(err, MD_E_USAGE, "batch: found %" PRIu32 " columns, expected 1 to %" PRIu32, n,
                        model->info.max_columns);
-    for (uint32_t i = 0; i < n; i++) turns[i].choose = false;
+    for (uint32_t i = 0; i < n; i++) turns[i].choose = false, turns[i].error.code = MD_OK;
     for (uint32_t i = 0; i < n && plain; i++) {
         md_session *session = md_generation_session(turns[i].generation);
         uint32_t run;
         MD_TRY(check_run(model, &(md_batch_column){session, turns[i].token, true}, 1, &run, err));
-        r[i] = (running){.turn = &turns[i], .session = session, .err = err};
+        r[i] = (running){&turns[i], session};
         columns[i] = (md_burst_column){.kv = session->kv,
                                        .position = session->position,
                                        .token = turns[i].token,

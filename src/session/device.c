@@ -70,8 +70,10 @@ md_status md_device_open(const md_plan *plan, const md_model_options *options, m
     const char *device_text = text_option(options->device, "MEGADECODE_DEVICE", &device_name);
     engine_kind kind;
     bool cuda, cpu;
-    md_engine_options eo = {
-        .deadline_ms = options->deadline_ms, .progress = options->progress, .progress_user = options->progress_user};
+    md_engine_options eo = {.deadline_ms = options->deadline_ms,
+                            .account = options->account,
+                            .progress = options->progress,
+                            .progress_user = options->progress_user};
     MD_TRY(parse_engine(engine_text, engine_name, &kind, err));
     MD_TRY(parse_device(device_text, device_name, &cuda, &cpu, &eo.device_index, err));
     MD_TRY(count_option(options->threads, "MEGADECODE_THREADS", "threads", &eo.threads, err));

@@ -7,7 +7,7 @@ enum { PROGRESS_STEP = 64 }; // prompt tokens between two calls of params->progr
 // Computes the prompt. *cancelled: params->progress said no.
 static md_status prefill(md_session *session, const uint32_t *prompt, size_t n, const md_generation_params *params,
                          md_result *result, bool *cancelled, md_error *err) {
-    uint32_t left = 0, widest = session->model->info.max_columns;
+    uint32_t left = 0, widest = session->model->info.prompt_columns;
     uint32_t most = !params->progress ? 0 : widest > PROGRESS_STEP ? widest : PROGRESS_STEP;
     MD_TRY(md_session_prepare(session, prompt, n, &result->cached_tokens, err));
     do {
@@ -66,6 +66,7 @@ static md_status decode(decoding *d) {
             break;
         }
         MD_TRY(md_batch_generate(d->session->model, &turn, 1, UINT32_MAX, d->err));
+        if (turn.error.code != MD_OK) return md_fail(d->err, turn.error.code, "%s", turn.error.message);
     }
     d->result->finish = d->piece.finish;
     d->result->stop_index = d->piece.stop_index;

@@ -5,6 +5,7 @@
 #include "backend/cpu/level.h"
 #include "backend/cuda/dl.h"
 #include "backend/cuda/emit.h"
+#include "backend/cuda/prefill.h"
 #include "base/cpu_info.h"
 #include "base/json.h"
 #include "megadecode.h"
@@ -62,9 +63,10 @@ md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, ch
     md_cuda_target target;
     md_buf out;
     md_status status;
-    if (columns & (columns - 1) || columns > MD_CUDA_COLUMNS)
-        return md_fail(err, MD_E_USAGE, "columns: found %u, expected 1, 2, 4 or 8", columns);
-    const md_cuda_emit_options options = {.columns = columns ? columns : 1};
+    bool prefill = columns == MD_CUDA_PREFILL_SET;
+    if (columns & (columns - 1) || (columns > MD_CUDA_COLUMNS && !prefill))
+        return md_fail(err, MD_E_USAGE, "columns: found %u, expected 1, 2, 4, 8 or, of prompts, 64", columns);
+    const md_cuda_emit_options options = {.columns = columns ? columns : 1, .prefill = prefill};
     md_buf_init(&out, MAX_SOURCE);
     MD_TRY_GOTO(md_cuda_target_named(arch ? arch : "sm_90a", &target, err));
     MD_TRY_GOTO(md_snapshot_open(model, &snapshot, err));

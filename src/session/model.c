@@ -30,6 +30,8 @@ static char *base_name(const char *model) {
     return strndup(model + start, end - start);
 }
 
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
 static void fill_info(md_model *model) {
     const md_snapshot *s = model->snapshot;
     md_engine_info engine = {0};
@@ -50,7 +52,8 @@ static void fill_info(md_model *model) {
         .context = s->context,
         .eos_count = s->eos_count,
         .workers = engine.workers,
-        .max_columns = engine.max_columns < MD_WIDEST_STEP ? engine.max_columns : MD_WIDEST_STEP,
+        .max_columns = least(engine.max_columns, MD_WIDEST_STEP),
+        .prompt_columns = least(engine.prompt_columns ? engine.prompt_columns : engine.max_columns, MD_WIDEST_PROMPT),
         .weight_bytes = engine.weight_bytes,
         .bytes_per_token = md_plan_bytes_per_token(model->plan),
         .kv_bytes_bf16 = md_kv_position_bytes(s, NULL),
@@ -86,13 +89,18 @@ md_status md_model_assemble(const char *name, md_snapshot *snapshot, md_plan *pl
     return MD_OK;
 }
 
-static md_status open_tokenizer(const char *dir, md_tokenizer **out, md_error *err) {
+// A tokenizer of another model would make nonsense of every prompt, or ids that the model has no rows for.
+static md_status open_tokenizer(const md_snapshot *snapshot, md_tokenizer **out, md_error *err) {
+    const char *dir = snapshot->dir;
     *out = NULL;
     char *path = md_path_join(dir, "tokenizer.json");
     if (!path) return md_fail(err, MD_E_MEMORY, "%s: out of memory", dir);
     bool exists = md_path_present(path);
     free(path);
-    return exists ? md_tokenizer_open(dir, out, err) : MD_OK;
+    if (!exists) return MD_OK;
+    MD_TRY(md_tokenizer_open(dir, out, err));
+    md_status status = md_tokenizer_check(*out, snapshot->vocab, err);
+    return status == MD_OK ? MD_OK : md_fail_context(err, status, "%s", dir);
 }
 
 md_status md_model_open(const char *name, const md_model_options *options, md_model **out, md_error *err) {
@@ -105,7 +113,7 @@ md_status md_model_open(const char *name, const md_model_options *options, md_mo
     double start = md_clock_seconds();
     *out = NULL;
     MD_TRY_GOTO(md_snapshot_open(name, &snapshot, err));
-    MD_TRY_GOTO(open_tokenizer(snapshot->dir, &tokenizer, err));
+    MD_TRY_GOTO(open_tokenizer(snapshot, &tokenizer, err));
     MD_TRY_GOTO(md_plan_build(snapshot, &plan, err));
     MD_TRY_GOTO(md_device_open(plan, options ? options : &defaults, &engine, err));
     MD_TRY(md_model_assemble(name, snapshot, plan, engine, tokenizer, out, err));
@@ -135,6 +143,12 @@ void md_model_close(md_model *model) {
 }
 
 void md_model_get_info(const md_model *model, md_model_info *out) { *out = model->info; }
+
+md_status md_model_account(md_model *model, md_account *out, md_error *err) {
+    const md_engine_ops *ops = model->engine->ops;
+    if (!ops->account) return md_fail(err, MD_E_UNSUPPORTED, "account: the %s engine keeps none", model->info.engine);
+    return ops->account(model->engine, out, err);
+}
 
 const md_tokenizer *md_model_tokenizer(const md_model *model) { return model->tokenizer; }
 

@@ -9,7 +9,8 @@
 #include "base/status.h"
 #include "text/tokenizer.h"
 
-enum { MD_WIDEST_STEP = 256 }; // columns of one step that sessions ask for, whatever an engine offers
+// Columns of one step, of a batch and of a prompt, that sessions ask for, whatever an engine offers.
+enum { MD_WIDEST_STEP = 256, MD_WIDEST_PROMPT = 1024 };
 
 struct md_model {
     atomic_uint holders;

@@ -110,11 +110,11 @@ md_status md_session_check(const md_session *session, const uint32_t *tokens, si
     return MD_OK;
 }
 
-// One step of n <= MD_WIDEST_STEP checked tokens; logits[i * stride] receives column i's, or only the last's when
+// One step of n <= MD_WIDEST_PROMPT checked tokens; logits[i * stride] receives column i's, or only the last's when
 // stride is 0.
 static md_status step(md_session *session, const uint32_t *tokens, uint32_t n, float *logits, size_t stride,
                       md_error *err) {
-    md_column columns[MD_WIDEST_STEP];
+    md_column columns[MD_WIDEST_PROMPT];
     for (uint32_t i = 0; i < n; i++) {
         float *wanted = stride ? logits + i * stride : i + 1 == n ? logits : NULL;
         columns[i] = (md_column){session->kv, session->position + i, tokens[i], wanted};
@@ -129,7 +129,7 @@ static md_status step(md_session *session, const uint32_t *tokens, uint32_t n, f
 // Appends checked tokens; logits of the last only when they are wanted.
 static md_status append(md_session *session, const uint32_t *tokens, uint32_t n, bool want_logits, md_error *err) {
     for (uint32_t done = 0; done < n;) {
-        uint32_t width = min_u32(n - done, session->model->info.max_columns);
+        uint32_t width = min_u32(n - done, session->model->info.prompt_columns);
         bool last = want_logits && done + width == n;
         MD_TRY(step(session, tokens + done, width, last ? session->logits : NULL, 0, err));
         session->has_logits = last;

@@ -11,17 +11,12 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, "tests")
+from checks import check, run_all
+
 PROGRAM = os.path.abspath(sys.argv[1])
 MODEL = "models/fairytales"
 GREEDY = json.load(open("tests/goldens/data/greedy.json", encoding="utf-8"))
-failures = 0
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {text}")
 
 
 def call(*args, stdin=b"", env=None, timeout=120):
@@ -73,7 +68,16 @@ def test_wrong_usage():
     refused(2, "run", "-Z", say="unknown option '-Z'")
     refused(2, "run", "--temp", say="needs a value")
     refused(2, "run", "-n", say="needs a value")
-    refused(2, "run", "--json=yes", say="takes no value")
+    refused(2, "run", "--json=yes", say='--json takes no value, found "yes"')
+    refused(2, "run", "--json=", say='--json takes no value, found ""')
+    for command in ["run", "chat", "devices"]:
+        code, out, err = call(command, "--help=3")
+        check(code == 2 and out == b"" and '--help takes no value, found "3"' in err and "Did you mean" not in err, f"--help=3: {err!r}")
+    refused(2, "run", "--to", "5", say=["'--to' is the beginning of several options", "--tokens", "--top-k", "--top-p"])
+    for word in ["--help=3", "--version=3"]:
+        refused(2, word, say=[f"found '{word}'", "takes no value"])
+    refused(2, "--version", "more", say="found 'more'")
+    refused(2, "help", "run", "chat", say="found 'chat'")
     for option, value in [("-n", "-1"), ("-n", "x"), ("-n", "1e3"), ("-n", ""), ("-t", "0"), ("--temp", "nan"),
                           ("--temp", "-1"), ("--temp", "inf"), ("--top-p", "1.5"), ("--min-p", "-0.1"),
                           ("--seed", "-1"), ("--seed", "99999999999999999999"), ("--top-k", "4294967296"),
@@ -89,6 +93,22 @@ def test_wrong_usage():
     refused(2, "inspect", "word", say="word")
     refused(2, "tokenize", "--decode", "1 -2", say="negative")
     refused(2, "tokenize", "--decode", "99999999999", say="99999999999")
+
+
+def test_environment():
+    """A variable whose value is none is refused as an option's is, with the values there are; an empty one counts as unset."""
+    words = ["run", "-p", "x", "-n", "1", "--temp", "0"]
+    for name, value, say in [("LOG", "loud", "error, warn, info or debug"), ("LOG", "WARN", "error, warn, info or debug"),
+                             ("ENGINE", "warp", "resident, ops or reference"), ("DEVICE", "tpu", "cpu, cuda or cuda:N"),
+                             ("THREADS", "many", "a number from 0"), ("THREADS", "-1", "a number from 0"), ("GROUPS", "x", "a number from 0"),
+                             ("CPU", "warp", "scalar, avx2, avx512, avx512bf16 or neon"), ("API_KEY", "", "MEGADECODE_API_KEY is empty")]:
+        command = words if value else ["serve", "--port", "0"]
+        refused(2, *command, env={"MEGADECODE_" + name: value}, say=["MEGADECODE_" + name, value, say])
+        if value:
+            check(call(*words, env={"MEGADECODE_" + name: ""})[0] == 0, f"an empty MEGADECODE_{name}")
+    for level in ["error", "warn", "info", "debug"]:
+        check(call(*words, env={"MEGADECODE_LOG": level})[0] == 0, f"MEGADECODE_LOG={level}")
+    check(call("--version", env={"MEGADECODE_LOG": "loud"})[0] == 0, "--version needs no log")
 
 
 def test_failures():
@@ -147,6 +167,32 @@ def test_unusual_input():
     done = subprocess.run(["sh", "-c", 'exec "$0" "$@" 2>&-', PROGRAM, "run", "-p", "Once upon a time", *words],
                           capture_output=True)
     check(done.returncode == 0 and done.stdout == expected, f"without standard error: {done}")
+
+
+def test_no_utf8():
+    """Text that is none is refused wherever it comes from, with the place: a model would read something else than meant."""
+    words = ["-n", "5", "--temp", "0"]
+    with tempfile.NamedTemporaryFile(suffix=".txt") as file:
+        file.write(b"Once upon a caf\xe9 in Paris\n")  # Latin-1
+        file.flush()
+        refused(2, "run", "-f", file.name, *words, say=[file.name, "found 0xE9 at byte offset 15", "expected UTF-8"])
+        refused(2, "run", "--json", "-f", file.name, *words, say=[file.name, "found 0xE9 at byte offset 15"])
+    for text, say in [(b"caf\xe9 ol\xe9", "found 0xE9 at byte offset 3"), (b"\xff", "found 0xFF at byte offset 0"),
+                      (b"ab\xe2\x82", "found 0xE2 at byte offset 2, where the text ends in the middle of a character"),
+                      (b"12345678\xc0\x80", "found 0xC0 at byte offset 8"), (b"\xed\xa0\x80", "found 0xED at byte offset 0")]:
+        refused(2, "run", *words, stdin=text, say=["standard input: " + say])
+        refused(2, "tokenize", stdin=text, say=["standard input: " + say])
+        refused(2, "run", *words, "-p", text, say=["the prompt: " + say])
+        refused(2, "tokenize", text, say=["the text: " + say])
+    refused(2, "run", *words, "-p", "x", "--stop", "ok", "--stop", b"\xe9", say="stop[1]: found 0xE9 at byte offset 0")
+    check(call("run", *words, "-p", "caf\u00e9 \U0001f600")[0] == 0, "UTF-8 of two and four bytes")
+    # A folder may have any name.
+    with tempfile.TemporaryDirectory() as folder:
+        link = os.fsencode(folder) + b"/mod\xe8le"
+        os.symlink(os.path.abspath(MODEL), link)
+        check(call_json("run", "-m", link, "-p", "x", *words)[1].get("model") == "mod?le", "a model's name that is no UTF-8")
+        refused(2, "serve", "--port", "0", "-m", link, say=["--alias", "found 0xE8 at byte offset 3"])
+    refused(2, "serve", "--port", "0", "--alias", b"\xe8", say="--alias: found 0xE8")
 
 
 def test_broken_optional_files():
@@ -249,6 +295,44 @@ def test_many_threads():
         check(code == 0 and err.count("\n") == 1 and f"{cpus + 3} threads on {cpus} CPU" in err, f"{args}: {err!r}")
     check(call(*words, "-t", str(cpus + 3))[1] == quiet[1], "more threads, the same text")
     check(call(*words, "-t", str(cpus + 3), env={"MEGADECODE_LOG": "error"})[2] == "", "MEGADECODE_LOG=error")
+
+
+def check_stages(found, split, kinds):
+    stages = found["stages"]
+    check([kind["stage"] for kind in stages["kinds"]] == kinds, f"stages: {stages}")
+    parts = ["setup_ms", "weights_ms", "handoff_ms", "arithmetic_ms", "out_ms"]
+    for kind in stages["kinds"]:
+        known = [kind[part] for part in parts if kind[part] is not None]
+        check(len(known) == (5 if split else 2) and all(value >= 0 for value in known), f"parts: {kind}")
+        check(abs(sum(known) - kind["ms"]) < 1e-9 and 0 <= kind["slowest_ms"], f"they add up: {kind}")
+        check(kind["count"] == (6 if kind["stage"] not in ("embed", "head", "next") else 1), f"of six layers: {kind}")
+    total = sum(kind["share"] for kind in stages["kinds"]) + stages["outside_share"]
+    check(stages["tokens"] == 8 and stages["ms"] > 0 and abs(total - 1) < 1e-6, f"all of a token: {stages}")
+
+
+def test_bench_stages():
+    kinds = ["embed", "qkv", "attn_scores", "attn", "attn_merge", "out", "gate_up", "down", "head"]
+    few = ["bench", "--stages", "-m", MODEL, "--device", "cpu", "-p", "0", "-n", "8", "-r", "2"]
+    for engine in ["resident", "ops"]:
+        code, found, _ = call_json(*few, "--json", "--engine", engine, "-d", "200")
+        check_stages(found, False, kinds)
+        by_name = {kind["stage"]: kind for kind in found["stages"]["kinds"]}
+        check(by_name["qkv"]["arithmetic_ms"] > 0 and by_name["attn_merge"]["arithmetic_ms"] > 0, f"work: {by_name}")
+        check(by_name["attn_scores"]["ms"] == 0, "a bf16 cache has no scores")
+    table = call(*few)[1].decode()
+    check(all(f"| {kind} |" in table for kind in kinds + ["outside"]), f"table: {table}")
+    rows = call(*few, "-o", "csv")[1].decode().split("\n")
+    check([row.split(",")[0] for row in rows] == ["stage", *kinds, "outside", ""], f"CSV: {rows}")
+    check(len({row.count(",") for row in rows[:-1]}) == 1, f"CSV: {rows}")
+    refused(2, *few, "-o", "svg", say="no picture")
+    refused(1, *few, "--engine", "reference", say="reference engine")
+    fakes = os.path.join(os.path.dirname(PROGRAM), "tests", "fakes")
+    if not os.path.isdir(fakes):
+        return
+    with tempfile.TemporaryDirectory() as cache: # a driver without a GPU
+        env = {"LD_LIBRARY_PATH": fakes, "FAKE_CUDA_VOCAB": "4096", "XDG_CACHE_HOME": cache}
+        code, found, _ = call_json(*few, "--json", "--device", "cuda", env=env)
+        check_stages(found, True, kinds + ["next"])
 
 
 def test_devices():
@@ -402,9 +486,6 @@ def test_tokenize():
     for text in [b"two\nlines\n", b"a\0b", "caf\u00e9 \U0001f60a\r\n\t".encode(), b"\n", b" " * 70 + b"x" * 3000]:
         ids = call("tokenize", "--no-special", stdin=text)[1]
         check(call("tokenize", "--decode", stdin=ids)[1] == text, f"there and back: {text[:40]!r}")
-    code, ids, err = call("tokenize", "--no-special", stdin=b"caf\xe9 ol\xe9")
-    check(code == 0 and err.count("\n") == 1 and "no UTF-8" in err, f"broken text: {code} {err!r}")
-    check(call("tokenize", "--decode", stdin=ids)[1].decode() == "caf\ufffd ol\ufffd", "broken text becomes U+FFFD")
     check(call_json("tokenize", "--no-special", stdin=b"")[1] == {"ids": []}, "nothing")
     check(call_json("tokenize", "--decode", stdin=b'{"ids": []}')[1] == {"text": ""}, "no ids")
     refused(2, "tokenize", "--decode", stdin=b" \n", say="found nothing")
@@ -418,10 +499,4 @@ def test_tokenize():
         check(call("tokenize", "-m", folder, "Once upon a time")[1] == b"0 629 515 262 457\n", "tokenizer.json alone")
 
 
-tests = [value for name, value in sorted(globals().items()) if name.startswith("test_")]
-for test in tests:
-    start = time.time()
-    test()
-    print(f"{test.__name__}: {time.time() - start:.1f} s")
-print(f"{len(tests)} tests, {failures} failures")
-sys.exit(1 if failures else 0)
+run_all("test_cli", globals())

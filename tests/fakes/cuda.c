@@ -6,6 +6,7 @@
 
 #include "backend/cuda/dl.h"
 #include "backend/cuda/params.h"
+#include "backend/cuda/prefill.h"
 
 fake_cuda fake = {.major = 9, .cooperative = 1, .total = (size_t)1 << 30, .undecided_at = -1};
 
@@ -97,6 +98,13 @@ FAKE(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *n
     *function = (CUfunction)(strcmp(name, "md_step") == 0 ? &fake.launches : &fake.live);
     return state();
 }
+// The only one that is asked for: md_prefill_sizes.
+FAKE(cuModuleGetGlobal_v2, (CUdeviceptr * out, size_t *bytes, CUmodule module, const char *name)) {
+    static const md_cuda_prefill_sizes sizes = {{{384, 6, 65536}, {128, 2, 32768}}, 65536, 12800};
+    (void)module, (void)name;
+    *out = (CUdeviceptr)(uintptr_t)&sizes, *bytes = sizeof sizes;
+    return state();
+}
 FAKE(cuFuncSetAttribute, (CUfunction function, int attribute, int value)) {
     (void)function, (void)attribute, (void)value;
     return state();
@@ -177,6 +185,20 @@ FAKE(cuMemHostGetDevicePointer_v2, (CUdeviceptr * out, void *memory, unsigned fl
 
 // ---- launches --------------------------------------------------------------------------------------------------
 
+// Of kind k and spending i worker w has (k + 1) (i + 1) (w + 1) cycles a launch, each of 2 ns.
+static void account(const md_cuda_params *p) {
+    uint64_t *at = (uint64_t *)(uintptr_t)p->account, cycles = 0;
+    for (uint32_t w = 0; at && w < p->groups; w++, cycles = 0) {
+        for (uint32_t k = 0; k < MD_CUDA_KINDS; k++)
+            for (uint32_t i = 0; i < MD_CUDA_SPENDINGS; i++) {
+                uint64_t own = (uint64_t)(k + 1) * (i + 1) * (w + 1);
+                at[(k * MD_CUDA_SPENDINGS + i) * p->groups + w] += own;
+                cycles += own;
+            }
+        at[MD_CUDA_KINDS * MD_CUDA_SPENDINGS * p->groups + w] += 2 * cycles;
+    }
+}
+
 // What the kernel hands over: logits whose greatest is the chosen token's, and tokens in the mailbox.
 static void run(const md_cuda_params *p) {
     uint32_t *report = (uint32_t *)(uintptr_t)p->report, *mailbox = (uint32_t *)(uintptr_t)p->mailbox;
@@ -187,8 +209,10 @@ static void run(const md_cuda_params *p) {
         fake.hang = false;
         return;
     }
+    uint32_t *state = (uint32_t *)(uintptr_t)p->state, first = state ? state[MD_CUDA_STATE_STEPS] : 0;
     bool stop = false;
-    for (uint32_t s = 0; s < p->tokens && !stop; s++) {
+    account(p);
+    for (uint32_t s = first; s < first + p->tokens && !stop; s++) {
         for (uint32_t c = 0; c < p->columns; c++) {
             uint32_t position = p->col[c].position + s, token = (position + 1) % fake.vocab;
             for (uint32_t i = 0; i < fake.vocab && p->col[c].logits; i++)
@@ -203,11 +227,25 @@ static void run(const md_cuda_params *p) {
         mailbox[0] = s + 1;
         fake.steps++;
         stop |= mailbox[1] != 0;
+        if (state && p->next & MD_CUDA_NEXT_TOKEN) state[MD_CUDA_STATE_STEPS] = s + 1;
     }
 }
 
+static struct { // launches of the stream's capture, or of the graph made of them
+    bool on;
+    uint32_t count;
+    CUfunction function[1024];
+    md_cuda_params params[1024];
+} captured;
+
 static CUresult launched(CUfunction function, void **arguments) {
+    if (captured.on) {
+        captured.function[captured.count] = function;
+        memcpy(&captured.params[captured.count++], arguments[0], sizeof(md_cuda_params));
+        return state();
+    }
     if (fake.launch_result) return fake.launch_result; // what fails later is seen by who waits
+    if (function == (CUfunction)&fake.live && fake.quantize_at && --fake.quantize_at == 0) return FAKE_GONE;
     fake.launches++;
     if (fake.launches == number("FAKE_CUDA_HANG_AT")) fake.hang = true;
     if (fake.launches == number("FAKE_CUDA_GONE_AT")) fake.sync_result = FAKE_GONE;
@@ -240,4 +278,41 @@ FAKE(cuStreamSynchronize, (CUstream stream)) {
 FAKE(cuStreamQuery, (CUstream stream)) {
     (void)stream;
     return state();
+}
+
+// ---- graphs ----------------------------------------------------------------------------------------------------
+
+FAKE(cuStreamBeginCapture_v2, (CUstream stream, int mode)) {
+    (void)stream, (void)mode;
+    captured.on = true, captured.count = 0;
+    return state();
+}
+FAKE(cuStreamEndCapture, (CUstream stream, CUgraph *graph)) {
+    (void)stream;
+    captured.on = false;
+    fake.captures++;
+    *graph = (CUgraph)&captured;
+    return state();
+}
+FAKE(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) {
+    (void)graph, (void)flags;
+    *exec = (CUgraphExec)&captured;
+    fake.live++;
+    return state();
+}
+FAKE(cuGraphDestroy, (CUgraph graph)) {
+    (void)graph;
+    return state();
+}
+FAKE(cuGraphExecDestroy, (CUgraphExec exec)) {
+    (void)exec;
+    fake.live--;
+    return state();
+}
+FAKE(cuGraphLaunch, (CUgraphExec exec, CUstream stream)) {
+    (void)exec, (void)stream;
+    CUresult result = state();
+    for (uint32_t i = 0; i < captured.count && !result; i++)
+        result = launched(captured.function[i], (void *[]){&captured.params[i]});
+    return result;
 }

@@ -18,11 +18,12 @@ typedef struct fake_cuda {
     uint32_t fail_at;              // the n-th allocation from now on fails; 0: none
     int launch_result;             // of launches
     int sync_result;               // of waiting for the stream, and of every call after it once it is not 0
+    uint32_t quantize_at;          // the n-th launch that quantizes from now on fails with FAKE_GONE; 0: none
     bool hang;                     // the next launch reports a wait that ran out
-    uint32_t launches;
-    uint32_t steps;   // tokens computed by bursts
-    int undecided_at; // a burst's column 0 is left undecided at this position; -1: never
-    uint32_t vocab;   // what the logits are as long as; tokens are (position + 1) % vocab. 0: FAKE_CUDA_VOCAB
+    uint32_t launches, captures;   // of kernels, not those captured; of graphs
+    uint32_t steps;                // tokens computed by bursts
+    int undecided_at;              // a burst's column 0 is left undecided at this position; -1: never
+    uint32_t vocab; // what the logits are as long as; tokens are (position + 1) % vocab. 0: FAKE_CUDA_VOCAB
 } fake_cuda;
 extern fake_cuda fake;
 

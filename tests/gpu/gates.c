@@ -1,6 +1,9 @@
 // The gates of the CUDA engine that need a GPU; tools/gpu-check builds and runs this. One gate a run:
 //   gates golden MODEL GOLDENS ENGINE GROUPS   every golden in the folder, three runs, one digest
-//   gates equal MODEL STEPS GROUPS             resident (GROUPS workers) against ops (all), bitwise, mixed columns
+//   gates equal MODEL STEPS GROUPS [WIDEST]    resident (GROUPS workers) against ops (all), bitwise, mixed columns; of
+//                                              steps of up to WIDEST columns
+//   gates graph MODEL STEPS                    bursts of ops in a graph against those of ops, tokens and caches
+//   gates host MODEL                           what the host refuses or takes back, on a real driver
 //   gates reference MODEL STEPS CPU            resident against an engine on the CPU (reference, cpu-resident, cpu-ops:
 //   they
 //                                              give the same bits): mean KL over STEPS tokens
@@ -9,8 +12,11 @@
 //   gates sampling MODEL TOKENS GROUPS         tokens the kernel samples against the host's sampler, alone and together
 //   gates cancel MODEL                         how soon a burst ends
 //   gates context MODEL LENGTH...              cut prompts at each length: one column against eight, bitwise
+//   gates prefill MODEL LENGTH...              prompts in launches of their own: caches and logits against token by
+//                                              token
+//   gates prompts MODEL WIDTH LENGTH...        tokens a second of prompts, WIDTH columns a step
 //   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
-//   gates profile MODEL DEPTH [FILE]           where a token's time goes; all marks, u32 [stage][CTA][8], to FILE
+//   gates profile MODEL DEPTH                  where a token's time goes
 //   gates tune MODEL DEPTHS TUNE...            ms a token at depths D,D,.. with each set of tunables (NAME=VALUE,..)
 //   gates compile MODEL TUNE [COLUMNS]         the kernel (of one column) to the cache of machine code, without a GPU
 //   gates inject MODEL                         delays change nothing; a dropped handoff is reported and survived
@@ -35,7 +41,7 @@ static md_snapshot *model;
 static md_plan *plan;
 static int failures;
 
-static void check(md_status status, const md_error *err, const char *what) {
+void check(md_status status, const md_error *err, const char *what) {
     if (status == MD_OK) return;
     printf("FAIL %s: %s: %s\n", what, md_status_name(status), err->message);
     fflush(stdout); // what follows may not come back, with a GPU that is lost
@@ -48,24 +54,27 @@ void gate(bool ok, const char *text) {
     failures += !ok;
 }
 
-static double now(void) {
+double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static md_engine *open_engine(const char *name, uint32_t groups) {
+md_engine *open_engine(const char *name, uint32_t groups) {
     md_error err;
     md_engine *engine;
     const char *deadline = getenv("GATES_DEADLINE_MS"); // tools that slow the kernel down need a longer one
     md_engine_options options = {.groups = groups, .deadline_ms = deadline ? (uint32_t)atoi(deadline) : 0};
     double start = now();
+    const bool graph = strcmp(name, "ops-graph") == 0;
+    if (graph) setenv("MEGADECODE_CUDA_GRAPH", "1", 1);
     if (strcmp(name, "reference") == 0)
         check(md_reference_open(plan, &options, &engine, &err), &err, "reference");
     else if (strncmp(name, "cpu-", 4) == 0)
         check(md_cpu_open(plan, strcmp(name, "cpu-resident") == 0, &options, &engine, &err), &err, "opening");
     else
         check(md_cuda_open(plan, strcmp(name, "resident") == 0, &options, &engine, &err), &err, "opening");
+    if (graph) unsetenv("MEGADECODE_CUDA_GRAPH");
     md_engine_info info;
     engine->ops->info(engine, &info);
     printf("     %s: %s, %s, %.0f MB, opened in %.2f s\n", path_of_model, info.engine, info.device,
@@ -73,7 +82,7 @@ static md_engine *open_engine(const char *name, uint32_t groups) {
     return engine;
 }
 
-static md_kv *open_kv(md_engine *engine, uint32_t context) {
+md_kv *open_kv(md_engine *engine, uint32_t context) {
     md_error err;
     md_kv *kv;
     check(engine->ops->kv_open(engine, context, &kv, &err), &err, "kv_open");
@@ -81,11 +90,11 @@ static md_kv *open_kv(md_engine *engine, uint32_t context) {
 }
 
 // Tokens at [position, position + n), in steps of up to `width` columns; logits of the last where wanted.
-static void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
-                 float *logits) {
+void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
+          float *logits) {
     md_error err;
     for (uint32_t at = 0; at < n;) {
-        md_column columns[8];
+        md_column columns[MD_CUDA_PREFILL_COLUMNS];
         uint32_t count = n - at < width ? n - at : width;
         for (uint32_t c = 0; c < count; c++)
             columns[c] = (md_column){.kv = kv,
@@ -97,7 +106,7 @@ static void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t
     }
 }
 
-static uint32_t *some_tokens(uint32_t n, uint32_t seed) {
+uint32_t *some_tokens(uint32_t n, uint32_t seed) {
     uint32_t *tokens = malloc(n * sizeof *tokens), x = seed * 2654435761u + 1;
     for (uint32_t i = 0; i < n; i++) {
         x = x * 1664525u + 1013904223u;
@@ -190,17 +199,27 @@ static uint64_t mixed_run(md_engine *engine, uint32_t steps, bool quantized) {
     return digest;
 }
 
-static void gate_equal(uint32_t steps, uint32_t groups) {
+// Another widest step than the widest that fits: before the wide kernel is made, which is when it is first needed.
+static void narrow(md_engine *engine, uint32_t widest) {
+    md_cuda_engine *cuda = md_cuda_of(engine);
+    if (widest && widest < cuda->width[cuda->width_count - 1].columns)
+        cuda->width[cuda->width_count - 1].columns = widest;
+}
+
+static void gate_equal(uint32_t steps, uint32_t groups, uint32_t most) {
     bool quantized = model->kv != NULL;
     char text[200];
     md_engine *ops = open_engine("ops", 0);
+    narrow(ops, most);
     uint64_t a = mixed_run(ops, steps, quantized);
     ops->ops->close(ops);
     md_engine *resident = open_engine("resident", groups);
+    narrow(resident, most);
     uint64_t b = mixed_run(resident, steps, quantized), c = mixed_run(resident, steps, quantized);
     resident->ops->close(resident);
     snprintf(text, sizeof text, "equal: ops %016llx, resident G=%u %016llx, again %016llx, %u steps",
              (unsigned long long)a, groups, (unsigned long long)b, (unsigned long long)c, steps);
+    if (most) snprintf(text + strlen(text), sizeof text - strlen(text), " of up to %u columns", most);
     gate(a == b && b == c, text);
 }
 
@@ -257,7 +276,7 @@ static void write_logits(uint32_t steps, const char *name, const char *path) {
     engine->ops->close(engine);
 }
 
-static bool collect(void *user, uint32_t token) {
+bool collect(void *user, uint32_t token) {
     uint64_t *digest = user;
     *digest = XXH64(&token, sizeof token, *digest);
     return true;
@@ -367,18 +386,43 @@ static void bench(const char *name, uint32_t groups, int n, char **depths) {
             start = now();
             check(engine->ops->burst(engine, &(md_burst){&column, 1, tokens}, &err), &err, "burst");
             times[r] = (now() - start) / column.produced;
+            if (column.produced != tokens) gate(false, "bench: a token could not be chosen");
             for (int k = r; k > 0 && times[k] < times[k - 1]; k--) { // sorted: the median is in the middle
                 double t = times[k];
                 times[k] = times[k - 1], times[k - 1] = t;
             }
         }
-        printf("     bench %-8s G=%-3u depth %5u: %.4f ms a token, %.0f tok/s (best %.4f, worst %.4f), weights at "
+        printf("     bench %-9s G=%-3u depth %5u: %.4f ms a token, %.0f tok/s (best %.4f, worst %.4f), weights at "
                "%.0f GB/s; prompt %.0f tok/s\n",
                name, groups, depth, times[2] * 1e3, 1 / times[2], times[0] * 1e3, times[4] * 1e3,
                (double)md_plan_bytes_per_token(plan) / times[2] * 1e-9, depth ? depth / prefill : 0);
         fflush(stdout);
         engine->ops->kv_close(engine, kv);
         free(prompt);
+    }
+    engine->ops->close(engine);
+}
+
+// Where a token's time goes, in microseconds, means over the CTAs.
+static void profile(uint32_t depth, uint32_t tokens) {
+    md_error err;
+    md_engine *engine;
+    md_account account;
+    const md_engine_options options = {.account = true};
+    check(md_cuda_open(plan, true, &options, &engine, &err), &err, "opening");
+    uint32_t *prompt = some_tokens(depth + 1, 1);
+    md_kv *kv = open_kv(engine, depth + tokens);
+    if (depth) feed(engine, kv, 0, prompt, depth, widest(engine), NULL);
+    md_burst_column column = {.kv = kv, .position = depth, .token = prompt[depth]};
+    check(engine->ops->account(engine, &account, &err), &err, "account");
+    check(engine->ops->burst(engine, &(md_burst){&column, 1, tokens}, &err), &err, "burst");
+    check(engine->ops->account(engine, &account, &err), &err, "account");
+    printf("     us a token   whole | setup weights handoff arithmetic out | slowest CTA, without handoffs\n");
+    for (uint32_t k = 0; k < account.kinds; k++) {
+        const md_stage_time *t = &account.stage[k];
+        double whole = t->setup + t->weights + t->handoff + t->arithmetic + t->out;
+        printf("     %-11s %7.2f | %6.2f %6.2f %7.2f %7.2f %6.2f | %6.2f\n", t->kind, whole * 1e3, t->setup * 1e3,
+               t->weights * 1e3, t->handoff * 1e3, t->arithmetic * 1e3, t->out * 1e3, t->slowest * 1e3);
     }
     engine->ops->close(engine);
 }
@@ -390,52 +434,6 @@ static md_kv *some_kv(md_engine *engine, uint32_t context) {
     const md_cuda_kv *memory = (const md_cuda_kv *)kv;
     check(md_cuda_fill(md_cuda_of(engine), memory->wide, 0x3c, memory->wide_bytes, &err), &err, "filling the cache");
     return kv;
-}
-
-// Where a token's time goes: cycles from a stage's beginning to each mark, averaged over layers and the CTAs with work.
-static void profile(uint32_t depth, const char *path) {
-    md_error err;
-    setenv("MEGADECODE_CUDA_PROFILE", "1", 1);
-    md_engine *engine = open_engine("resident", 0);
-    md_cuda_engine *cuda = md_cuda_of(engine);
-    uint32_t stages = plan->stage_count, groups = cuda->groups;
-    size_t bytes = 4ull * stages * groups * MD_CUDA_MARKS;
-    uint32_t *marks = malloc(bytes);
-    md_kv *kv = some_kv(engine, depth + 16);
-    md_burst_column column = {.kv = kv, .position = depth, .token = 5};
-    check(engine->ops->burst(engine, &(md_burst){&column, 1, 8}, &err), &err, "burst");
-    check(md_cuda_check(cuda->cu, cuda->cu->cuMemcpyDtoH(marks, cuda->profile, bytes), "marks", &err), &err, "marks");
-    FILE *raw = path ? fopen(path, "wb") : NULL;
-    if (raw) {
-        fwrite(marks, 1, bytes, raw);
-        fclose(raw);
-    }
-    printf("     stage        whole   CTAs | mark 1..6, cycles since the stage's beginning (mean), and the slowest "
-           "CTA's last\n");
-    for (int kind = 0; kind < MD_STAGE_KIND_COUNT; kind++) {
-        double sum[MD_CUDA_MARKS] = {0}, whole = 0, last_sum = 0;
-        uint32_t seen[MD_CUDA_MARKS] = {0}, wholes = 0, counted = 0;
-        for (uint32_t s = 0; s < stages; s++) {
-            if ((int)plan->stage[s].kind != kind || (plan->stage[s].layer == 0 && plan->snapshot->layers > 1)) continue;
-            uint32_t slowest = 0;
-            for (uint32_t g = 0; g < groups; g++) {
-                const uint32_t *at = marks + ((size_t)s * groups + g) * MD_CUDA_MARKS,
-                               *next = at + (size_t)groups * MD_CUDA_MARKS;
-                if (s + 1 < stages && at[0] && next[0]) whole += next[0] - at[0], wholes++;
-                uint32_t last = 0;
-                for (int i = 1; i < MD_CUDA_MARKS; i++)
-                    if (at[i]) sum[i] += at[i] - at[0], seen[i]++, last = at[i] - at[0];
-                if (last > slowest) slowest = last;
-            }
-            last_sum += slowest, counted++;
-        }
-        if (!counted) continue;
-        printf("     %-12s %6.0f %6.1f |", md_stage_name((md_stage_kind)kind), wholes ? whole / wholes : 0.0,
-               (double)seen[6 * (kind != MD_STAGE_ATTN) + 4 * (kind == MD_STAGE_ATTN)] / counted);
-        for (int i = 1; i < MD_CUDA_MARKS; i++) printf(" %6.0f", seen[i] ? sum[i] / seen[i] : 0.0);
-        printf(" | %6.0f\n", last_sum / counted);
-    }
-    engine->ops->close(engine);
 }
 
 // The median and the least of 7 bursts over a cache of anything, and a digest of the tokens.
@@ -485,10 +483,8 @@ static void compile(const char *tunes, uint32_t columns) {
     check(md_cuda_target_named("sm_90a", &target, &err), &err, "target");
     check(md_cuda_shape_build(plan, &shape, &err), &err, "shape");
     md_buf_init(&source, 4 << 20);
-    const md_cuda_emit_options options = {.columns = columns,
-                                          .inject = getenv("MEGADECODE_CUDA_INJECT") != NULL,
-                                          .profile = getenv("MEGADECODE_CUDA_PROFILE") != NULL,
-                                          .tune = tunes};
+    const md_cuda_emit_options options = {
+        .columns = columns, .inject = getenv("MEGADECODE_CUDA_INJECT") != NULL, .tune = tunes};
     check(md_cuda_emit(shape, &target, &options, &source, &err), &err, "emit");
     check(md_cuda_compile_cached(md_buf_str(&source), target.arch, &cubin, &err), &err, "compile");
     if (cubin.log) printf("%s\n", cubin.log);
@@ -545,7 +541,11 @@ int main(int argc, char **argv) {
     if (strcmp(name, "golden") == 0 && argc > 5)
         gate_golden(argv[3], argv[4], (uint32_t)atoi(argv[5]));
     else if (strcmp(name, "equal") == 0 && argc > 4)
-        gate_equal((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
+        gate_equal((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), argc > 5 ? (uint32_t)atoi(argv[5]) : 0);
+    else if (strcmp(name, "graph") == 0 && argc > 3)
+        gate_graph((uint32_t)atoi(argv[3]));
+    else if (strcmp(name, "host") == 0)
+        gate_host();
     else if (strcmp(name, "reference") == 0 && argc > 5)
         gate_reference((uint32_t)atoi(argv[3]), argv[4], atof(argv[5]));
     else if (strcmp(name, "logits") == 0 && argc > 5)
@@ -561,11 +561,15 @@ int main(int argc, char **argv) {
     else if (strcmp(name, "bench") == 0 && argc > 4)
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
-        profile((uint32_t)atoi(argv[3]), argc > 4 ? argv[4] : NULL);
+        profile((uint32_t)atoi(argv[3]), 96);
     else if (strcmp(name, "tune") == 0 && argc > 4)
         tune(argv[3], argc - 4, argv + 4);
     else if (strcmp(name, "compile") == 0 && argc > 3)
         compile(argv[3], argc > 4 ? (uint32_t)atoi(argv[4]) : 1);
+    else if (strcmp(name, "prefill") == 0)
+        gate_prefill(argc - 3, argv + 3);
+    else if (strcmp(name, "prompts") == 0 && argc > 4)
+        bench_prompts((uint32_t)atoi(argv[3]), argc - 4, argv + 4);
     else if (strcmp(name, "inject") == 0)
         gate_inject();
     else

@@ -5,8 +5,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-void gate(bool ok, const char *text); // a line; counts failures
+#include "backend/backend.h"
+
+void gate(bool ok, const char *text);                                // a line; counts failures
+void check(md_status status, const md_error *err, const char *what); // what has to work: else the end
+double now(void);
+md_engine *open_engine(const char *name, uint32_t groups); // "resident", "ops-graph", "cpu-ops", ...
+md_kv *open_kv(md_engine *engine, uint32_t context);
+bool collect(void *user, uint32_t token); // on_token: into the uint64_t digest *user
+uint32_t *some_tokens(uint32_t n, uint32_t seed);
+// Tokens at [position, position + n), in steps of up to `width` columns; logits of the last where wanted.
+void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
+          float *logits);
 
 void gate_sampling(const char *path, uint32_t tokens, uint32_t groups); // 0 groups: all
+void gate_graph(uint32_t steps);
+void gate_host(void);
+void gate_prefill(int n, char **lengths);
+void bench_prompts(uint32_t width, int n, char **lengths);
 
 #endif

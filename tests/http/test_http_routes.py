@@ -242,7 +242,8 @@ def refused_at_the_start():
     for args, status, say in [(["--kv", "5"], 2, "kv: found"), (["--kv", ""], 2, "kv: found"),
                               (["--kv", "Makefile"], 1, "Makefile"), (["--api-key", ""], 2, "--api-key is empty")]:
         done = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--port", "0", *args], capture_output=True, text=True, timeout=60)
-        assert done.returncode == status and say in done.stderr and "ready" not in done.stderr, done
+        assert done.returncode == status and say in done.stderr, done
+        assert "ready" not in done.stderr and "listening" not in done.stderr, done
 
 
 def a_tokenizer_that_does_not_fit():

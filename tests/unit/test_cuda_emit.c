@@ -13,6 +13,7 @@
 #include "backend/cuda/emit.h"
 #include "model_maker.h"
 
+enum { PROMPTS = 64 };          // in place of a number of columns: the launches of prompts
 enum { MAX_SPILL_BYTES = 256 }; // of one kernel, but for sm_90a: what the regions outside the loops may keep in memory
 
 static bool have_nvrtc(void) {
@@ -30,29 +31,49 @@ static char *source_of(const char *model, const char *arch, uint32_t columns) {
     return source;
 }
 
-// Bytes spilled by md_step, from the assembler's words.
-static unsigned spilled(const char *log) {
-    const char *at = strstr(log, "Function properties for md_step");
-    unsigned frame, stores = ~0u;
-    if (at && (at = strstr(at, " bytes stack frame"))) {
-        while (at[-1] >= '0' && at[-1] <= '9') at--;
-        if (sscanf(at, "%u bytes stack frame, %u bytes spill stores", &frame, &stores) != 2) stores = ~0u;
+// The most bytes spilled by md_step, or by one of the launches of prompts, from the assembler's words.
+static unsigned spilled(const char *log, bool prefill) {
+    const char *name = prefill ? "Function properties for md_prefill_" : "Function properties for md_step", *at = log;
+    unsigned most = 0, frame, stores, found = 0;
+    for (; (at = strstr(at, name)) != NULL; found++) {
+        const char *text = strstr(at++, " bytes stack frame");
+        while (text && text[-1] >= '0' && text[-1] <= '9') text--;
+        if (!text || sscanf(text, "%u bytes stack frame, %u bytes spill stores", &frame, &stores) != 2) return ~0u;
+        if (stores > most) most = stores;
     }
-    return stores;
+    return found ? most : ~0u;
 }
 
-static void compiles(const char *model, const char *arch, uint32_t columns) {
+static void compile(const char *model, const char *arch, uint32_t columns, char *source) {
     md_error err = {0};
     md_cubin cubin;
-    char *source = source_of(model, arch, columns);
     if (md_cuda_compile(source, arch, &cubin, &err) != MD_OK) fail_msg("%s, %s: %s", model, arch, err.message);
     assert_true(cubin.size > 1000);
     assert_non_null(cubin.log);
-    print_message("%s, %s, %u columns: %zu bytes, %u bytes spilled\n", model, arch, columns, cubin.size,
-                  spilled(cubin.log));
-    assert_true(spilled(cubin.log) <= (strcmp(arch, "sm_90a") == 0 ? 0 : MAX_SPILL_BYTES));
+    bool prefill = columns == PROMPTS, none = strcmp(arch, "sm_90a") == 0 && !prefill;
+    unsigned spills = spilled(cubin.log, prefill);
+    print_message("%s, %s, %u columns: %zu bytes, %u bytes spilled\n", model, arch, columns, cubin.size, spills);
+    assert_true(spills <= (none ? 0 : MAX_SPILL_BYTES));
     md_cubin_free(&cubin);
     md_free(source);
+}
+static void compiles(const char *model, const char *arch, uint32_t columns) {
+    compile(model, arch, columns, source_of(model, arch, columns));
+}
+
+// What only measurements ask for: the account of a token's time, and launches that are repeated in a graph.
+static void switch_on(char *source, const char *off) {
+    char *at = strstr(source, off);
+    if (!at) fail_msg("no \"%s\" in the source", off);
+    at[strlen(off) - 2] = '1';
+}
+static void what_measurements_add(void **state) {
+    (void)state;
+    if (!have_nvrtc()) skip();
+    char *source = source_of("models/fairytales", "sm_90a", 1);
+    switch_on(source, "#define ACCOUNT 0u");
+    switch_on(source, "#define GRAPH 0u");
+    compile("models/fairytales", "sm_90a", 1, source);
 }
 
 // How wide a step the engine would make there.
@@ -79,6 +100,7 @@ static void the_shipped_model(void **state) {
     static const char *const archs[] = {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"};
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) compiles("models/fairytales", archs[i], 1);
     compiles("models/fairytales", "sm_90a", 8);
+    compiles("models/fairytales", "sm_80", PROMPTS);
 }
 
 // Odd in everything: groups of 32 in a row that ends inside a block, 3 bits, f16 scales, biases, a head of its own
@@ -93,6 +115,7 @@ static void an_odd_model(void **state) {
         "\"attention_bias\": true, \"mlp_bias\": true, \"_synth\": {\"scales\": \"F16\", \"weights\": \"F16\"}";
     char *dir = mm_make(&shape, 1);
     compiles(dir, "sm_90a", 1);
+    compiles(dir, "sm_90a", PROMPTS);
     mm_remove(dir);
 }
 
@@ -106,6 +129,8 @@ static void a_full_size_model(void **state) {
     static const char *const archs[] = {"sm_80", "sm_89", "sm_90a", "sm_120"}; // little shared memory: narrower steps
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) compiles(dir, archs[i], widest(dir, archs[i]));
     compiles(dir, "sm_90a", 1);
+    compiles(dir, "sm_90a", PROMPTS);
+    compiles(dir, "sm_120", PROMPTS);
     mm_remove(dir);
 }
 
@@ -193,6 +218,7 @@ int main(void) {
         cmocka_unit_test(compiler_errors_are_told),
         cmocka_unit_test(an_odd_model),
         cmocka_unit_test(a_full_size_model),
+        cmocka_unit_test(what_measurements_add),
         cmocka_unit_test(the_shipped_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 // allocation fails, a wait runs out or the GPU is lost; and how it follows bursts.
 #include "md_test.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +122,74 @@ static void a_context_too_long_says_what_fits(void **state) {
     engine->ops->close(engine);
 }
 
+// ---- prompts ---------------------------------------------------------------------------------------------------
+
+enum { PROMPT = 70 };
+static md_status prompt(md_engine *engine, md_kv *kv) {
+    md_column columns[PROMPT];
+    for (uint32_t c = 0; c < PROMPT; c++) columns[c] = (md_column){.kv = kv, .position = c, .token = c};
+    columns[PROMPT - 1].logits = logits;
+    return engine->ops->step(engine, columns, PROMPT, &err);
+}
+
+// Launches of a prompt's step: its columns, each layer's four matrices with their inputs and its attention (of one
+// block), the last column's logits.
+static void a_prompt_is_some_launches_a_layer(void **state) {
+    (void)state;
+    md_engine *engine = open_engine();
+    md_kv *kv = open_kv(engine, 128);
+    assert_int_equal(prompt(engine, kv), MD_OK); // the first makes ready
+    uint32_t launches = fake.launches;
+    assert_int_equal(prompt(engine, kv), MD_OK);
+    assert_int_equal(fake.launches - launches, 1 + 9 * snapshot->layers + 2);
+    assert_true(logits[PROMPT] == 1.0f && logits[0] == 0.0f);
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+}
+
+static void a_prompt_goes_in_steps_without_memory_or_with_a_quantized_cache(void **state) {
+    (void)state;
+    for (int quantized = 0; quantized < 2; quantized++) {
+        md_engine *engine = open_engine();
+        md_kv *kv = open_kv(engine, 128);
+        if (quantized)
+            assert_int_equal(engine->ops->kv_quantize(engine, kv, snapshot->kv, 0, &err), MD_OK);
+        else
+            fake.total = fake.used + (1 << 20);
+        assert_int_equal(prompt(engine, kv), MD_OK);
+        uint32_t launches = fake.launches;
+        assert_int_equal(prompt(engine, kv), MD_OK);
+        assert_int_equal(fake.launches - launches, (PROMPT + 7) / 8);
+        assert_true(logits[PROMPT] == 1.0f && logits[0] == 0.0f);
+        engine->ops->kv_close(engine, kv);
+        engine->ops->close(engine);
+        assert_int_equal(fake.live, 0);
+        fake.total = (size_t)1 << 30;
+    }
+}
+
+static void a_prompt_that_loses_the_gpu_is_told(void **state) {
+    (void)state;
+    md_engine *engine = open_engine();
+    md_kv *kv = open_kv(engine, 128);
+    assert_int_equal(prompt(engine, kv), MD_OK);
+    fake.launch_result = FAKE_GONE;
+    assert_int_equal(prompt(engine, kv), MD_E_DEVICE);
+    says("launching a prompt's stage");
+    fake.launch_result = 0;
+    assert_int_equal(prompt(engine, kv), MD_E_DEVICE);
+    says("lost");
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+    engine = open_engine();
+    kv = open_kv(engine, 128);
+    fake.launch_result = FAKE_GONE; // while it is made ready: no way back to steps
+    assert_int_equal(prompt(engine, kv), MD_E_DEVICE);
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+    assert_int_equal(fake.live, 0);
+}
+
 // ---- GPUs that can't be used -----------------------------------------------------------------------------------
 
 static void unfit_gpus_are_refused_in_one_line(void **state) {
@@ -208,6 +277,31 @@ static void a_launch_that_fails_is_told(void **state) {
     engine->ops->close(engine);
 }
 
+// Layers before the failure are quantized, those after it aren't: nothing may go on from there.
+static void a_gpu_lost_in_quantizing_stays_lost(void **state) {
+    (void)state;
+    md_kv_format format[MD_MAX_LAYERS] = {{0}};
+    for (uint32_t l = 0; l < snapshot->layers; l++) format[l] = (md_kv_format){.bits = 8, .group = 64};
+    for (int copying = 0; copying < 2; copying++) { // the third layer's launch fails; a copy does
+        md_engine *engine = open_engine();
+        md_kv *kv = open_kv(engine, 64), *other = open_kv(engine, 64);
+        fake.quantize_at = copying ? 0 : 3;
+        fake.sync_result = copying ? FAKE_GONE : 0;
+        md_status status = copying ? engine->ops->kv_copy(engine, other, kv, 20, &err)
+                                   : engine->ops->kv_quantize(engine, kv, format, 20, &err);
+        assert_int_equal(status, MD_E_DEVICE);
+        says("Fake GPU is lost to this program");
+        says(copying ? "copying a KV cache" : "quantizing a KV cache");
+        fake.sync_result = 0;
+        assert_int_equal(step(engine, kv, 0), MD_E_DEVICE);
+        says("is lost to this program");
+        engine->ops->kv_close(engine, kv);
+        engine->ops->kv_close(engine, other);
+        engine->ops->close(engine);
+        assert_int_equal(fake.live, 0);
+    }
+}
+
 // Where any device will do a GPU that can't be used is passed over; where it was asked for its failure is the answer.
 static void the_cpu_takes_over_at_the_start(void **state) {
     (void)state;
@@ -288,7 +382,72 @@ static void bursts_end_as_asked(void **state) {
     follows(&t, 10, 10); // positions 10 .. 19
     assert_true(column.undecided);
     assert_true(logits[21] == 1.0f && logits[20] == 0.0f);
+
+    t = (taker){0}; // and nobody wants them
+    column.logits = NULL;
+    assert_int_equal(engine->ops->burst(engine, &(md_burst){&column, 1, 100}, &err), MD_OK);
+    assert_true(column.undecided);
     engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+}
+
+// The same tokens by a graph launched once a token, which is captured anew only where its parameters have changed.
+static void bursts_in_a_graph(void **state) {
+    (void)state;
+    setenv("MEGADECODE_CUDA_GRAPH", "1", 1);
+    md_engine *engine;
+    md_status status = md_cuda_open(plan, false, &(md_engine_options){0}, &engine, &err);
+    unsetenv("MEGADECODE_CUDA_GRAPH");
+    assert_int_equal(status, MD_OK);
+    md_kv *kv = open_kv(engine, 128);
+    md_burst_column column = {.kv = kv, .position = 3, .token = 1, .on_token = take};
+    uint32_t captures = fake.captures;
+    for (uint32_t run = 0; run < 3; run++) { // from another place, and again from there
+        taker t = {0};
+        uint32_t launches = fake.launches;
+        column.position = run ? 20 : 3, column.user = &t;
+        assert_int_equal(engine->ops->burst(engine, &(md_burst){&column, 1, 50}, &err), MD_OK);
+        follows(&t, column.position, 50);
+        assert_int_equal(fake.launches - launches, 50 * (plan->stage_count + 1));
+        assert_int_equal(fake.captures - captures, run ? 2 : 1);
+    }
+    assert_int_equal(step(engine, kv, 70), MD_OK);
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+    assert_int_equal(fake.live, 0);
+}
+
+// The fake's cycles (fakes/cuda.c) as milliseconds.
+static void an_account_adds_up(void **state) {
+    (void)state;
+    md_engine *engine;
+    md_account account;
+    assert_int_equal(md_cuda_open(plan, true, &(md_engine_options){.account = true}, &engine, &err), MD_OK);
+    md_kv *kv = open_kv(engine, 64);
+    for (uint32_t s = 0; s < 3; s++) assert_int_equal(step(engine, kv, s), MD_OK);
+    assert_int_equal(engine->ops->account(engine, &account, &err), MD_OK);
+    assert_int_equal(account.steps, 3);
+    assert_int_equal(account.kinds, MD_STAGE_KIND_COUNT + 1);
+    assert_true(account.split);
+    for (uint32_t k = 0; k < account.kinds; k++) {
+        const md_stage_time *stage = &account.stage[k];
+        const double mean = 2e-6 * (k + 1) * (1 + 2 + 3 + 4) / 4; // of four workers, ms of a cycle of spending 0
+        const double found[] = {stage->setup, stage->weights, stage->handoff, stage->arithmetic, stage->out};
+        for (uint32_t i = 0; i < 5; i++) assert_true(fabs(found[i] - mean * (i + 1)) < 1e-9 * mean);
+        assert_true(fabs(stage->slowest - 2e-6 * (k + 1) * 4 * (1 + 2 + 4 + 5)) < 1e-9 * mean);
+        assert_int_equal(stage->stages, k == 0 || k >= MD_STAGE_HEAD ? 1 : snapshot->layers);
+    }
+    assert_string_equal(account.stage[MD_STAGE_GATE_UP].kind, "gate_up");
+    assert_string_equal(account.stage[MD_STAGE_KIND_COUNT].kind, "next");
+    md_burst_column column = {.kv = kv, .position = 3, .token = 1};
+    assert_int_equal(engine->ops->burst(engine, &(md_burst){&column, 1, 40}, &err), MD_OK);
+    assert_int_equal(engine->ops->account(engine, &account, &err), MD_OK);
+    assert_int_equal(account.steps, 40);                                 // those since the last time
+    assert_true(fabs(account.stage[0].setup * 20 - 2e-6 * 2.5) < 1e-12); // the fake's two launches
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+    engine = open_engine();
+    assert_int_equal(engine->ops->account(engine, &account, &err), MD_E_USAGE);
     engine->ops->close(engine);
 }
 
@@ -379,13 +538,19 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_allocation_may_fail, fresh),
         cmocka_unit_test_setup(a_model_too_large_says_how_much, fresh),
+        cmocka_unit_test_setup(a_prompt_is_some_launches_a_layer, fresh),
+        cmocka_unit_test_setup(a_prompt_goes_in_steps_without_memory_or_with_a_quantized_cache, fresh),
+        cmocka_unit_test_setup(a_prompt_that_loses_the_gpu_is_told, fresh),
         cmocka_unit_test_setup(a_context_too_long_says_what_fits, fresh),
         cmocka_unit_test_setup(unfit_gpus_are_refused_in_one_line, fresh),
         cmocka_unit_test_setup(a_wait_that_ran_out_is_reported, fresh),
         cmocka_unit_test_setup(a_lost_gpu_stays_lost, fresh),
         cmocka_unit_test_setup(a_launch_that_fails_is_told, fresh),
+        cmocka_unit_test_setup(a_gpu_lost_in_quantizing_stays_lost, fresh),
         cmocka_unit_test_setup(the_cpu_takes_over_at_the_start, fresh),
         cmocka_unit_test_setup(bursts_end_as_asked, fresh),
+        cmocka_unit_test_setup(bursts_in_a_graph, fresh),
+        cmocka_unit_test_setup(an_account_adds_up, fresh),
         cmocka_unit_test_setup(calls_inside_a_burst_are_refused, fresh),
         cmocka_unit_test_setup(wide_bursts_end_together, fresh),
         cmocka_unit_test_setup(too_many_stops_are_refused, fresh),

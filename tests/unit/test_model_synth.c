@@ -54,15 +54,15 @@ static void check_spread(const md_matrix *m, double spread) {
 static void check_model(const mm_shape *shape) {
     char *dir = mm_make(shape, 7);
     md_snapshot *s = opened(dir);
-    double hidden = sqrt(1.0 / shape->hidden);
+    double hidden = sqrt(1.0 / shape->hidden), residual = sqrt(1.0 / (2 * s->layers));
     check_spread(&s->embed, shape->tied ? 3 * hidden : 1);
     check_spread(&s->head, 3 * hidden);
     for (uint32_t i = 0; i < s->layers; i++) {
         check_spread(&s->layer[i].q, hidden);
         check_spread(&s->layer[i].v, hidden);
-        check_spread(&s->layer[i].o, sqrt(1.0 / (shape->q_heads * shape->head_dim)));
+        check_spread(&s->layer[i].o, residual * sqrt(1.0 / (shape->q_heads * shape->head_dim)));
         check_spread(&s->layer[i].up, hidden);
-        check_spread(&s->layer[i].down, sqrt(1.0 / shape->ffn));
+        check_spread(&s->layer[i].down, residual * sqrt(1.0 / shape->ffn));
     }
     float norm[1024];
     assert_int_equal(md_tensor_read_f32(&s->final_norm, 0, 1, norm, NULL), MD_OK);

@@ -14,6 +14,7 @@
 #include "backend/cpu/kv.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/team.h"
+#include "base/clock.h"
 #include "plan/pack.h"
 
 enum {
@@ -37,7 +38,8 @@ typedef struct md_cpu_sequence {
 
 typedef struct md_cpu_scratch { // one worker's
     uint16_t *rows;             // normalized rows [columns][widest]
-    void *x;                    // packed activations, or packed queries
+    void *x;                    // activations, or queries, in the kernels' format for unquantized matrices
+    md_ints ints;               // the same for codes
     float *sums[3];             // group sums for up to three different groups
     float *out[2];              // [8][16] products
     float *scores;              // [group heads][128]
@@ -50,6 +52,12 @@ typedef struct md_cpu_scratch { // one worker's
     uint32_t totals_kv_head;
     uint32_t packed_column, packed_kv_head; // whose queries lie in x
 } md_cpu_scratch;
+
+// Where a worker's time goes, seconds by kind of stage. Written by that worker alone while a step runs.
+typedef struct md_cpu_clock {
+    _Alignas(128) double last; // until when it is told
+    double wait[MD_STAGE_KIND_COUNT], work[MD_STAGE_KIND_COUNT];
+} md_cpu_clock;
 
 typedef struct md_cpu_engine {
     md_engine base;
@@ -74,6 +82,8 @@ typedef struct md_cpu_engine {
     md_pages partials, scores, statistics, weights; // sized by the largest context; see attention.c
     uint32_t context;                               // that context
     md_cpu_scratch *scratch;                        // [workers]
+    md_cpu_clock *clock;                            // [workers]; NULL: no account is kept
+    uint64_t account_steps;                         // that are in it
 
     // the step
     md_column column[MD_CPU_MAX_COLUMNS];
@@ -95,6 +105,20 @@ md_status md_cpu_attention_reserve(md_cpu_engine *e, uint32_t context, md_error 
 void md_cpu_attention_scores(md_cpu_engine *e, uint32_t layer, uint32_t worker);
 void md_cpu_attention(md_cpu_engine *e, uint32_t layer, uint32_t worker);
 void md_cpu_attention_merge(md_cpu_engine *e, uint32_t layer, uint32_t worker);
+
+// ---- account.c: where time goes, for engines opened with it
+md_status md_cpu_account_open(md_cpu_engine *e, md_error *err);
+md_status md_cpu_account(md_engine *engine, md_account *out, md_error *err);
+void md_cpu_account_begin(md_cpu_engine *e); // of a step, before the embedding
+void md_cpu_account_embed(md_cpu_engine *e); // the caller has brought the embedding, everyone waited for it
+// A worker's time since it last said so went into waiting for stage s, or into computing it.
+static inline void md_cpu_spent(md_cpu_engine *e, uint32_t worker, uint32_t s, bool waiting) {
+    if (!e->clock) return;
+    md_cpu_clock *clock = &e->clock[worker];
+    double now = md_clock_seconds();
+    (waiting ? clock->wait : clock->work)[e->base.plan->stage[s].kind] += now - clock->last;
+    clock->last = now;
+}
 
 // ---- load.c: arena, norms, biases, vectors, scratch
 md_status md_cpu_load(md_cpu_engine *e, const md_engine_options *options, md_error *err);

@@ -44,7 +44,9 @@ static void run_resident(void *context, uint32_t worker) {
         if (e->skip[s]) continue;
         if (!first && !md_team_barrier(e->team, worker, s)) break; // everyone has finished the stage before
         first = false;
+        md_cpu_spent(e, worker, s, true);
         md_cpu_run_stage(e, s, worker);
+        md_cpu_spent(e, worker, s, false);
     }
     md_fpmode_leave(mode);
 }
@@ -52,7 +54,9 @@ static void run_resident(void *context, uint32_t worker) {
 static void run_one_stage(void *context, uint32_t worker) {
     md_cpu_engine *e = context;
     uint64_t mode = md_fpmode_enter();
+    md_cpu_spent(e, worker, e->current_stage, true);
     md_cpu_run_stage(e, e->current_stage, worker);
+    md_cpu_spent(e, worker, e->current_stage, false);
     md_fpmode_leave(mode);
 }
 
@@ -145,9 +149,12 @@ static md_status settle(md_cpu_engine *e, md_error *err) {
 
 static md_status locked_step(md_cpu_engine *e, const md_column *columns, uint32_t count, md_error *err) {
     MD_TRY(settle(e, err));
+    md_cpu_account_begin(e);
     MD_TRY(prepare_step(e, columns, count, err));
+    md_cpu_account_embed(e);
     md_team_late late;
     if (!dispatch_step(e, &late)) return md_cpu_late(e, &late, err);
+    e->account_steps++;
     for (uint32_t i = 0; i < e->sequences; i++) {
         md_cpu_sequence *sequence = &e->sequence[i];
         uint32_t end = sequence->position + sequence->count;
@@ -282,6 +289,7 @@ static bool cpu_close(md_engine *engine) {
     md_cpu_unload(e);
     md_layout_free(e->layout);
     free(e->inv_freq);
+    free(e->clock);
     pthread_mutex_destroy(&e->lock);
     free(e);
     return true;
@@ -304,7 +312,8 @@ static const md_engine_ops cpu_ops = {.close = cpu_close,
                                       .kv_bytes = cpu_kv_bytes,
                                       .kv_quantize = cpu_kv_quantize,
                                       .kv_copy = cpu_kv_copy,
-                                      .step = cpu_step};
+                                      .step = cpu_step,
+                                      .account = md_cpu_account};
 
 md_status md_cpu_open(const md_plan *plan, bool resident, const md_engine_options *options, md_engine **out,
                       md_error *err) {
@@ -328,6 +337,7 @@ md_status md_cpu_open(const md_plan *plan, bool resident, const md_engine_option
         status = md_fail(err, MD_E_MEMORY, "out of memory");
         goto fail;
     }
+    if (options->account) MD_TRY_GOTO(md_cpu_account_open(e, err));
     md_rope_frequencies(&plan->snapshot->rope, plan->snapshot->head_dim, e->inv_freq, &e->rope_scale);
     MD_TRY_GOTO(md_team_open(workers, &topology, &e->team, err));
     MD_TRY_GOTO(md_cpu_load(e, options, err));

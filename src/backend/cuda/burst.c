@@ -6,6 +6,7 @@
 #include "backend/cuda/engine.h"
 
 enum { TOKENS_A_LAUNCH = 32, STEPS_DONE = 0, CANCEL = 1, FIRST_TOKEN = 2 };
+enum { GRAPH_TOKENS = 1000 }; // of steps that follow each other unseen: the mailbox holds them
 
 // One launch, as the host follows it.
 typedef struct launch {
@@ -134,13 +135,15 @@ static md_status check_burst(md_cuda_engine *engine, md_burst *burst, md_error *
     return MD_OK;
 }
 
+static bool wants_logits(const md_burst_column *column) { return column->undecided && column->logits; }
+
 // The logits of the columns that the host has to choose for.
 static md_status fetch_undecided(md_cuda_engine *engine, const md_burst *burst, md_error *err) {
     for (uint32_t c = 0; c < burst->count; c++)
-        if (burst->column[c].undecided) MD_TRY(md_cuda_logits_ask(engine, c, err));
-    MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "reading the logits"));
+        if (wants_logits(&burst->column[c])) MD_TRY(md_cuda_logits_ask(engine, c, err));
+    MD_TRY(MD_CU_OR_LOST(engine, cuStreamSynchronize(engine->stream), "reading the logits"));
     for (uint32_t c = 0; c < burst->count; c++)
-        if (burst->column[c].undecided) md_cuda_logits_take(engine, c, burst->column[c].logits);
+        if (wants_logits(&burst->column[c])) md_cuda_logits_take(engine, c, burst->column[c].logits);
     return MD_OK;
 }
 
@@ -157,17 +160,19 @@ md_status md_cuda_burst(md_engine *base, md_burst *burst, md_error *err) {
     params.mailbox = engine->mailbox_at;
     MD_TRY(fill_stops(burst, &params, err));
     for (uint32_t done = 0; l.go_on && done < burst->max_tokens; done += l.steps) {
-        l.steps = engine->resident ? TOKENS_A_LAUNCH : 1, l.seen = 0;
+        l.steps = engine->resident ? TOKENS_A_LAUNCH : engine->graph.on ? GRAPH_TOKENS / burst->count : 1, l.seen = 0;
         if (l.steps > burst->max_tokens - done) l.steps = burst->max_tokens - done;
         uint32_t room = fill_columns(burst, &params);
         if (room == 0) break;
         if (l.steps > room) l.steps = room;
-        params.tokens = l.steps;
+        params.tokens = engine->resident ? l.steps : 1;
         MD_TRY(md_cuda_epoch_take(engine, l.steps, &params.epoch, err));
         mailbox_write(engine, STEPS_DONE, 0);
         mailbox_write(engine, CANCEL, 0);
-        MD_TRY(md_cuda_launch_step(engine, width, &params, err));
+        MD_TRY(engine->graph.on ? md_cuda_graph_steps(engine, width, &params, l.steps, err)
+                                : md_cuda_launch_step(engine, width, &params, err));
         MD_TRY(watch(&l, err));
+        engine->account_steps += mailbox_read(engine, STEPS_DONE);
     }
     return fetch_undecided(engine, burst, err);
 }

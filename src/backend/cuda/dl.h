@@ -16,7 +16,8 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
-typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef int nvrtcResult; // 0 = success
 typedef struct nvrtcProgram_st *nvrtcProgram;
 
@@ -31,6 +32,7 @@ enum { // CUdevice_attribute
     CU_FUNC_LOCAL_BYTES = 3,
     CU_STREAM_NON_BLOCKING = 1,
     CU_HOST_ALLOC_DEVICEMAP = 2,
+    CU_CAPTURE_THREAD_LOCAL = 1, // CUstreamCaptureMode
     CU_ERROR_NOT_READY = 600
 };
 
@@ -50,6 +52,7 @@ enum { // CUdevice_attribute
     F(cuModuleLoadData, "cuModuleLoadData", (CUmodule *, const void *))                                                \
     F(cuModuleUnload, "cuModuleUnload", (CUmodule))                                                                    \
     F(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *))                              \
+    F(cuModuleGetGlobal, "cuModuleGetGlobal_v2", (CUdeviceptr *, size_t *, CUmodule, const char *))                    \
     F(cuFuncSetAttribute, "cuFuncSetAttribute", (CUfunction, int, int))                                                \
     F(cuFuncGetAttribute, "cuFuncGetAttribute", (int *, int, CUfunction))                                              \
     F(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                      \
@@ -72,7 +75,13 @@ enum { // CUdevice_attribute
     F(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned))                                                        \
     F(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                                               \
     F(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                                          \
-    F(cuStreamQuery, "cuStreamQuery", (CUstream))
+    F(cuStreamQuery, "cuStreamQuery", (CUstream))                                                                      \
+    F(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (CUstream, int))                                                \
+    F(cuStreamEndCapture, "cuStreamEndCapture", (CUstream, CUgraph *))                                                 \
+    F(cuGraphInstantiate, "cuGraphInstantiateWithFlags", (CUgraphExec *, CUgraph, unsigned long long))                 \
+    F(cuGraphDestroy, "cuGraphDestroy", (CUgraph))                                                                     \
+    F(cuGraphExecDestroy, "cuGraphExecDestroy", (CUgraphExec))                                                         \
+    F(cuGraphLaunch, "cuGraphLaunch", (CUgraphExec, CUstream))
 
 #define MD_NVRTC_FUNCTIONS(F)                                                                                          \
     F(nvrtcVersion, "nvrtcVersion", (int *, int *))                                                                    \

@@ -169,10 +169,22 @@ static uint32_t consumer_warps(const md_cuda_emit_options *options) {
 
 uint32_t md_cuda_threads(const md_cuda_emit_options *options) { return 32 * (consumer_warps(options) + 1); }
 
+// How the launches of prompts share their work out.
+static void emit_prefill(md_buf *out, const md_cuda_emit_options *options) {
+    define_tuned(out, options, "OCTETS", 2, "of 8 columns: a warp's");
+    define_tuned(out, options, "TALL", 2, "warps above each other in a tall CTA, and tiles of 16 rows of each");
+    define_tuned(out, options, "TALL_TILES", 3, NULL);
+    define_tuned(out, options, "SHORT", 1, NULL);
+    define_tuned(out, options, "SHORT_TILES", 2, NULL);
+    define_tuned(out, options, "SHORT_CTAS", 3, "of them on an SM");
+    define_tuned(out, options, "STAGES_AHEAD", 4, "blocks of weights and inputs in shared memory");
+    define_tuned(out, options, "ATTENTION_CTAS", 3, "on an SM");
+}
+
 static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_target *target,
                         const md_cuda_emit_options *options) {
     md_buf_printf(out, "\n// the target, %s\n", target->arch);
-    define(out, "COLUMNS", options->columns, "widest step");
+    define(out, "COLUMNS", options->prefill ? 1 : options->columns, "widest step");
     define(out, "CONSUMER_WARPS", consumer_warps(options), "of a CTA; one more streams the weights");
     define_tuned(out, options, "SPLIT_QKV", shape->split_qkv, "warps that share a tile: by the matrix's shape alone");
     define_tuned(out, options, "SPLIT_OUT", shape->split_out, NULL);
@@ -181,7 +193,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "SPLIT_HEAD", shape->split_head, NULL);
     define_tuned(out, options, "POLL_NS", 0, "pause between two looks at an entry");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
-    define(out, "HAS_RING", target->ring, "bulk copies into shared memory");
+    define(out, "HAS_RING", target->ring || options->prefill, "weights are read in shared memory, not where they lie");
     define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes),
                  "of one bulk copy; a power of two");
     define_tuned(out, options, "WINDOW_LAYERS", 1, "segments in flight inside the layers: more delay the handoffs");
@@ -192,8 +204,10 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "UNROLL", 3, "blocks of a tile that a warp has under way, with one column");
     define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
     define_tuned(out, options, "TWO_TILES", 1, "of gate and up that a warp has under way, with one column");
+    if (options->prefill) emit_prefill(out, options);
     define(out, "INJECT", options->inject, NULL);
-    define(out, "PROFILE", options->profile, NULL);
+    define(out, "ACCOUNT", options->account, NULL);
+    define(out, "GRAPH", options->graph, "one step a launch, whose place and tokens lie in memory");
     md_buf_puts(out, "#define INFINITY __int_as_float(0x7f800000)\n");
 }
 
@@ -202,16 +216,21 @@ md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target,
     const md_snapshot *model = shape->plan->snapshot;
     md_buf_printf(
         out,
-        "// megadecode %s: the decode step of one model as one resident kernel.\n"
+        "// megadecode %s: %s.\n"
         "// Generated for %u layers, hidden %u, %u query and %u key/value heads of %u, FFN %u, vocabulary %u.\n\n",
-        md_version(), model->layers, model->hidden, model->q_heads, model->kv_heads, model->head_dim, model->ffn,
-        model->vocab);
+        md_version(),
+        options->prefill ? "prompts of one model, a launch a stage"
+                         : "the decode step of one model as one resident kernel",
+        model->layers, model->hidden, model->q_heads, model->kv_heads, model->head_dim, model->ffn, model->vocab);
     emit_model(out, shape);
     emit_stages(out, shape);
     emit_shapes(out, shape);
     emit_formats(out, shape);
     emit_target(out, shape, target, options);
     for (const md_embedded *file = md_cuda_kernels; file->name; file++) {
+        bool prefill = strncmp(file->name, "prefill", 7) == 0;
+        bool step = strcmp(file->name, "next.cuh") == 0 || strcmp(file->name, "kernel.cuh") == 0;
+        if (options->prefill ? step : prefill) continue;
         md_buf_printf(out, "\n// ==== %s ====\n\n", file->name);
         md_buf_append(out, file->text, file->bytes);
     }

@@ -21,7 +21,9 @@ md_status md_cuda_target_named(const char *arch, md_cuda_target *out, md_error *
 typedef struct md_cuda_emit_options {
     uint32_t columns; // widest step the source is for: 1, 2, 4 or 8
     bool inject;      // with the hooks for delays and dropped handoffs that tests use
-    bool profile;     // with marks of where the time goes
+    bool account;     // with the account of where the time goes
+    bool graph;       // for launches that are repeated as they are (graph.c)
+    bool prefill;     // the launches of prompts instead of the step; `columns` is not looked at
     const char *tune; // "NAME=VALUE,..." in place of defaults, for measurements; may be NULL
 } md_cuda_emit_options;
 

@@ -53,13 +53,15 @@ static bool close_engine(md_engine *base) {
         const md_cuda_driver *cu = engine->cu;
         cu->cuCtxSetCurrent(engine->context);
         if (engine->stream) cu->cuStreamSynchronize(engine->stream);
+        md_cuda_graph_close(engine);
         CUdeviceptr *memory[] = {&engine->arena,        &engine->runs,         &engine->aux,      &engine->embed,
                                  &engine->embed_scales, &engine->embed_biases, &engine->exchange, &engine->records,
                                  &engine->logits,       &engine->report,       &engine->stats,    &engine->partials,
-                                 &engine->profile};
+                                 &engine->account};
         for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) md_cuda_free(engine, memory[i]);
         if (engine->logits_host) cu->cuMemFreeHost(engine->logits_host);
         if (engine->mailbox) cu->cuMemFreeHost(engine->mailbox);
+        md_cuda_prefill_close(engine);
         for (uint32_t i = 0; i < engine->width_count; i++)
             if (engine->width[i].module) cu->cuModuleUnload(engine->width[i].module);
         if (engine->stream) cu->cuStreamDestroy(engine->stream);
@@ -77,9 +79,10 @@ static void engine_info(const md_engine *base, md_engine_info *out) {
                             .backend = "cuda",
                             .workers = engine->groups,
                             .max_columns = engine->width[engine->width_count - 1].columns,
+                            .prompt_columns = MD_CUDA_PREFILL_COLUMNS,
                             .weight_bytes = engine->weight_bytes};
-    snprintf(out->device, sizeof out->device, "%s, %u of %d SMs", engine->device.name, engine->groups,
-             engine->device.sms);
+    snprintf(out->device, sizeof out->device, "%s, %u of %d SMs%s", engine->device.name, engine->groups,
+             engine->device.sms, engine->graph.on ? ", a graph a token" : "");
 }
 
 static const md_engine_ops cuda_ops = {.close = close_engine,
@@ -90,7 +93,8 @@ static const md_engine_ops cuda_ops = {.close = close_engine,
                                        .kv_quantize = md_cuda_locked_kv_quantize,
                                        .kv_copy = md_cuda_locked_kv_copy,
                                        .step = md_cuda_locked_step,
-                                       .burst = md_cuda_locked_burst};
+                                       .burst = md_cuda_locked_burst,
+                                       .account = md_cuda_locked_account};
 
 static md_status open_device(md_cuda_engine *engine, int index, md_error *err) {
     MD_TRY(md_cuda_driver_get(&engine->cu, err));
@@ -112,7 +116,8 @@ md_status md_cuda_width_open(md_cuda_engine *engine, md_cuda_width *width, md_er
     md_buf_init(&source, MAX_SOURCE);
     const md_cuda_emit_options options = {.columns = width->columns,
                                           .inject = engine->inject,
-                                          .profile = engine->profile_on,
+                                          .account = engine->account_on,
+                                          .graph = engine->graph.on,
                                           .tune = getenv("MEGADECODE_CUDA_TUNE")};
     MD_TRY_GOTO(md_cuda_emit(engine->shape, target, &options, &source, err));
     MD_TRY_GOTO(md_cuda_compile_cached(md_buf_str(&source), target->arch, &cubin, err));
@@ -165,11 +170,8 @@ static md_status open_buffers(md_cuda_engine *engine, md_error *err) {
     MD_TRY(md_cuda_fill(engine, engine->exchange, MD_CUDA_NO_TAG, exchange, err));
     MD_TRY(md_cuda_fill(engine, engine->records, MD_CUDA_NO_TAG, records, err));
     MD_TRY(md_cuda_fill(engine, engine->report, 0, 4 * MD_CUDA_REPORT_WORDS, err));
-    if (engine->profile_on) {
-        uint64_t marks = 4ull * MD_CUDA_MARKS * engine->groups * engine->base.plan->stage_count;
-        MD_TRY(md_cuda_alloc(engine, marks, "marks", &engine->profile, err));
-        MD_TRY(md_cuda_fill(engine, engine->profile, 0, marks, err));
-    }
+    if (engine->account_on) MD_TRY(md_cuda_account_open(engine, err));
+    if (engine->graph.on) MD_TRY(md_cuda_graph_open(engine, err));
     void *pinned;
     MD_TRY(MD_CU(engine, cuMemHostAlloc(&pinned, logits, 0), "pinned memory for logits"));
     engine->logits_host = pinned;
@@ -192,7 +194,8 @@ md_status md_cuda_open(const md_plan *plan, bool resident, const md_engine_optio
     engine->epoch = plan->stage_count;
     engine->poison = getenv("MEGADECODE_CUDA_POISON") != NULL;
     engine->inject = engine->poison || getenv("MEGADECODE_CUDA_INJECT") != NULL;
-    engine->profile_on = getenv("MEGADECODE_CUDA_PROFILE") != NULL;
+    engine->account_on = options->account;
+    engine->graph.on = !resident && getenv("MEGADECODE_CUDA_GRAPH") != NULL;
     MD_TRY_GOTO(open_device(engine, options->device_index, err));
     engine->groups = options->groups ? options->groups : (uint32_t)engine->device.sms;
     if (engine->groups > MD_CUDA_MAX_GROUPS) {

@@ -15,8 +15,8 @@ static uint64_t entries(const md_cuda_engine *engine, const md_cuda_kv *kv) {
 }
 
 static md_status publish(md_cuda_engine *engine, md_cuda_kv *kv, md_error *err) {
-    return MD_CU(engine, cuMemcpyHtoD(kv->layers, kv->layer, model_of(engine)->layers * sizeof *kv->layer),
-                 "cache table");
+    return MD_CU_OR_LOST(engine, cuMemcpyHtoD(kv->layers, kv->layer, model_of(engine)->layers * sizeof *kv->layer),
+                         "writing a cache's table");
 }
 
 // Bytes of attention statistics and partials for `blocks` blocks of every column and head.
@@ -32,7 +32,7 @@ static md_status grow_partials(md_cuda_engine *engine, uint32_t blocks, md_error
     if (blocks <= engine->blocks) return MD_OK;
     CUdeviceptr stats = 0, partials = 0;
     md_status status;
-    MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "waiting for the last step"));
+    MD_TRY(MD_CU_OR_LOST(engine, cuStreamSynchronize(engine->stream), "waiting for the last step"));
     MD_TRY_GOTO(md_cuda_alloc(engine, stats_bytes(engine, blocks), "attention statistics", &stats, err));
     MD_TRY_GOTO(md_cuda_alloc(engine, partials_bytes(engine, blocks), "attention partials", &partials, err));
     MD_TRY_GOTO(md_cuda_fill(engine, stats, MD_CUDA_NO_TAG, stats_bytes(engine, blocks), err));
@@ -129,10 +129,10 @@ static md_status quantize_layer(md_cuda_engine *engine, const md_cuda_kv_layer *
     if (!positions) return MD_OK;
     md_cuda_kv_layer arguments[2] = {*from, *to};
     void *pointers[] = {&arguments[0], &arguments[1], &positions};
-    return MD_CU(engine,
-                 cuLaunchKernel(engine->width[0].quantize, (unsigned)engine->device.sms, 1, 1, 256, 1, 1, 0,
-                                engine->stream, pointers, NULL),
-                 "quantizing a KV cache");
+    return MD_CU_OR_LOST(engine,
+                         cuLaunchKernel(engine->width[0].quantize, (unsigned)engine->device.sms, 1, 1, 256, 1, 1, 0,
+                                        engine->stream, pointers, NULL),
+                         "quantizing a KV cache");
 }
 
 md_status md_cuda_kv_quantize(md_engine *base, md_kv *handle, const md_kv_format *format, uint32_t positions,
@@ -171,7 +171,7 @@ md_status md_cuda_kv_quantize(md_engine *base, md_kv *handle, const md_kv_format
         MD_TRY(quantize_layer(engine, &kv->layer[l], &to, positions, err));
         kv->layer[l] = to;
     }
-    MD_TRY(MD_CU(engine, cuStreamSynchronize(engine->stream), "quantizing a KV cache"));
+    MD_TRY(MD_CU_OR_LOST(engine, cuStreamSynchronize(engine->stream), "quantizing a KV cache"));
     if (all) md_cuda_free(engine, &kv->wide);
     return publish(engine, kv, err);
 }
@@ -180,10 +180,10 @@ md_status md_cuda_kv_quantize(md_engine *base, md_kv *handle, const md_kv_format
 static md_status copy_rows(md_cuda_engine *engine, CUdeviceptr to, uint64_t to_context, CUdeviceptr from,
                            uint64_t from_context, uint64_t row, uint32_t positions, md_error *err) {
     for (uint32_t h = 0; h < model_of(engine)->kv_heads; h++)
-        MD_TRY(MD_CU(engine,
-                     cuMemcpyDtoDAsync(to + h * to_context * row, from + h * from_context * row, positions * row,
-                                       engine->stream),
-                     "copying a KV cache"));
+        MD_TRY(MD_CU_OR_LOST(engine,
+                             cuMemcpyDtoDAsync(to + h * to_context * row, from + h * from_context * row,
+                                               positions * row, engine->stream),
+                             "copying a KV cache"));
     return MD_OK;
 }
 
@@ -215,5 +215,5 @@ md_status md_cuda_kv_copy(md_engine *base, md_kv *to_handle, const md_kv *from_h
         MD_TRY(copy_rows(engine, a->k_scales, to->context, b->k_scales, from->context, row, positions, err));
         MD_TRY(copy_rows(engine, a->v_scales, to->context, b->v_scales, from->context, row, positions, err));
     }
-    return MD_CU(engine, cuStreamSynchronize(engine->stream), "copying a KV cache");
+    return MD_CU_OR_LOST(engine, cuStreamSynchronize(engine->stream), "copying a KV cache");
 }

@@ -59,3 +59,8 @@ md_status md_cuda_locked_burst(md_engine *engine, md_burst *burst, md_error *err
     md_cuda_of(engine)->in_burst = false;
     return unlock(engine, status);
 }
+
+md_status md_cuda_locked_account(md_engine *engine, md_account *out, md_error *err) {
+    MD_TRY(lock(engine, err));
+    return unlock(engine, md_cuda_account(engine, out, err));
+}

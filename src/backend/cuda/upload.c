@@ -101,7 +101,7 @@ static md_status upload_stream(md_cuda_engine *engine, const md_engine_options *
     MD_TRY_GOTO(pack_all(layout, arena, options, err));
     MD_TRY_GOTO(upload(engine, arena, layout->arena_bytes, "the packed weights", &engine->arena, err));
     MD_TRY_GOTO(upload_runs(engine, layout, err));
-    engine->weight_bytes = layout->arena_bytes;
+    engine->arena_bytes = engine->weight_bytes = layout->arena_bytes;
 fail:
     free(arena);
     md_layout_free(layout);

@@ -135,8 +135,19 @@ static __device__ __forceinline__ void values_operand(u32 (&b)[4], const u8 *val
                  : "memory");
 }
 
+// Zeros in place of positions from `n` on.
+static __device__ __forceinline__ void values_cut(u32 (&b)[4], u32 n, u32 lane) {
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        u32 position = 2 * (lane & 3) + i % 2 * 8;
+        if (position >= n) b[i] = 0;
+        if (position + 1 >= n) b[i] &= 0xffffu;
+    }
+}
+
 // Probabilities times 16 dimensions of the values for 8 heads: o[0], o[1] of dimensions 2 t, 2 t + 1, o[2], o[3] of
-// 8 + 2 t, 9 + 2 t of head g, and the sum of the head's probabilities.
+// 8 + 2 t, 9 + 2 t of head g, and the sum of the head's probabilities. CUT: behind the item's rows stand values of others.
+template <bool CUT = false>
 static __device__ __forceinline__ void tile_values(const md_item &item, u32 set, u32 tile, u32 lane, float (&o)[4], float *l) {
     const u8 *high = SH_PROBS + (set * 8 + (lane >> 2)) * PROB_STRIDE + 4 * (lane & 3), *low = high + HEAD_SETS * 8 * PROB_STRIDE;
     const u32 ones = 0x3f803f80u, steps = (item.n + 15) / 16;
@@ -151,6 +162,7 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
             for (u32 i = 0; i < 4; i++) v[k][i] = p[k][i] = 0;
             if (s >= steps) continue;
             values_operand(v[k], SH_V + s * 16 * V_STRIDE + tile * 32, lane);
+            if (CUT && s + 1 == steps) values_cut(v[k], item.n - s * 16, lane);
             p[k][0] = *(const u32 *)(high + 32 * s), p[k][1] = *(const u32 *)(low + 32 * s);
             p[k][2] = *(const u32 *)(high + 32 * s + 16), p[k][3] = *(const u32 *)(low + 32 * s + 16);
         }
@@ -199,7 +211,7 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     consumers_sync(); // the work area is free: of the last stage, or the last item
     rows_ask(ctx, kv, item, item.own ? item.n - 1 : item.n, keys);
     parts_load(ctx, item, tag_qkv, parts);
-    MARK(2);
+    SPENT(HANDOFF);
     failure_note(ctx);
     consumers_sync();
 #pragma unroll
@@ -207,10 +219,8 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     copies_wait();
     consumers_sync();
     if (failure_seen(ctx)) return true;
-    MARK(3);
     probabilities(ctx, item);
     consumers_sync();
-    MARK(4);
     const bool only = blocks == 1;
 #pragma unroll 1
     for (u32 unit = ctx.warp; unit < HEAD_SETS * (HEAD_DIM / 16); unit += CONSUMER_WARPS) {
@@ -227,6 +237,7 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
             if (tile == 0 && HEAD_DIM + 2 + t < 3 * PARTIAL_ENTRIES) out[HEAD_DIM + 2 + t] = 0; // what fills the last entry
         }
     }
+    SPENT(ARITHMETIC);
     if (item.own) own_append(ctx, kv, item);
     if (only) return false;
     consumers_sync();

@@ -103,7 +103,11 @@ static __device__ __forceinline__ bool item_scores(md_ctx &ctx, const md_kv_laye
     do {
 #pragma unroll 1
         for (u32 values = 0; values <= (u32)with_values; values++) rows_load(ctx, kv, at + from, until - from, values, from);
-        if (!again) parts_load_scaled(ctx, item, tag_q, own);
+        if (!again) {
+            SPENT(SETUP);
+            parts_load_scaled(ctx, item, tag_q, own);
+            SPENT(HANDOFF);
+        }
         copies_wait();
         if (consumers_any(ctx.failed)) return true;
         if (!own || again) break;
@@ -216,13 +220,17 @@ static __device__ __forceinline__ bool item_quantized(md_ctx &ctx, const md_kv_l
     consumers_sync(); // the work area is free: of the last stage, or the last item
     if (item_scores(ctx, kv, item, tag_qkv, scores_only, !scores_only)) return true;
     if (scores_only) {
+        SPENT(ARITHMETIC);
         item_stats(ctx, item, tag);
         return false;
     }
+    SPENT(ARITHMETIC);
     item_probabilities(ctx, item, blocks, tag_scores);
+    SPENT(HANDOFF); // most of it: other blocks' statistics
     if (consumers_any(ctx.failed)) return true;
     item_values(ctx, kv, item.n);
     consumers_sync();
+    SPENT(ARITHMETIC);
     if (blocks == 1)
         item_put_only(ctx, item, tag_merge);
     else
@@ -244,11 +252,11 @@ static __device__ __forceinline__ bool stage_attention(md_ctx &ctx, u32 layer, b
 #pragma unroll 1
         for (u32 i = first_item(ctx, p->col[c].home); i < blocks * KV_HEADS; i += p->groups) {
             md_item item = item_of(ctx, c, i, length);
-            MARK(1);
+            SPENT(SETUP);
             bool failed = kv.bits ? item_quantized(ctx, kv, item, blocks, scores_only, tag_qkv, tag_scores, tag, tag_merge)
                                   : item_bf16(ctx, kv, item, blocks, tag_qkv, tag, tag_merge);
             if (failed) return true;
-            MARK(5);
+            SPENT(OUT);
             worked = true;
         }
     }

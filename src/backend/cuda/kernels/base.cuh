@@ -35,7 +35,8 @@ struct md_params {
     u64 logits;  // bf16 [MAX_COLUMNS][VOCAB]
     u64 report;  // u32[8] {aborted, worker, stage, expected, seen, column, 0, 0}
     u64 mailbox; // pinned host memory: u32 {steps done, cancel}, then each step's tokens
-    u64 profile; // u32 [STAGES][groups][MARKS], 0 = none
+    u64 account; // u64 cycles [KINDS][SPENDINGS][groups], then u64 nanoseconds [groups]; read only with ACCOUNT 1
+    u64 state;   // u32 {steps done, epoch of this one, its tokens}; read only with GRAPH 1
     u32 groups, columns, stage_begin, stage_end;
     u32 tokens;      // steps of this launch
     u32 epoch;       // tag of the launch's first stage, minus 1
@@ -157,6 +158,7 @@ static __device__ __forceinline__ u32 shared_address(const void *p) { return (u3
 // Shared memory by address: what a stage prepares before a wait is an address in a register; `pin` keeps the compiler from
 // computing it again behind the wait. Plain loads and stores by name would find the area's address anew each time, and could
 // not fold a constant into the instruction.
+template <typename T> static __device__ __forceinline__ T &at_shared(u32 address) { return *(T *)__cvta_shared_to_generic(address); }
 static __device__ __forceinline__ void pin(u32 &x) { asm volatile("" : "+r"(x)); }
 #if !HAS_RING
 static __device__ __forceinline__ void pin(const u8 *&x) { asm volatile("" : "+l"(x)); }

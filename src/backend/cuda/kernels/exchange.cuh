@@ -16,16 +16,39 @@ struct md_ctx { // what every thread carries
     u32 stage; // for reports
     u32 smem;  // shared memory's address
     u32 red;   // where in SH_RED the stage's sums meet: two stages in turn
+#if ACCOUNT
+    u32 kind; // of the stage; KIND_NEXT
+    u32 last; // the clock when SPENT was last said
+#endif
 };
 
-// Where a CTA's time goes: its first thread notes its clock at points of a stage (sources generated with PROFILE 1).
-#define MARKS 8
-#if PROFILE
-#define MARK(i)                                                                                                        \
-    if (threadIdx.x == 0 && ctx.p->profile)                                                                            \
-    ((u32 *)ctx.p->profile)[((u64)ctx.stage * ctx.p->groups + ctx.cta) * MARKS + (i)] = clock()
+// Where a CTA's time goes: SPENT(x) says that the time since the one before it went into x. The CTA's first thread adds it
+// up, by kind of stage (sources generated with ACCOUNT 1).
+enum { SETUP, WEIGHTS, HANDOFF, ARITHMETIC, OUT };
+#define KIND_NEXT (KINDS - 1)
+#if ACCOUNT
+#define SPENT(what) account_add(ctx, what)
+static __device__ __forceinline__ void account_add(md_ctx &ctx, u32 what) {
+    if (ctx.tid) return;
+    u32 now = (u32)clock();
+    atomicAdd(SH_ACCOUNT + ctx.kind * SPENDINGS + what, now - ctx.last);
+    ctx.last = now;
+}
+static __device__ __forceinline__ void account_begin(md_ctx &ctx) {
+    for (u32 i = ctx.tid; i < KINDS * SPENDINGS; i += CONSUMERS) SH_ACCOUNT[i] = 0;
+    ctx.kind = 0, ctx.last = (u32)clock();
+}
+// A launch's cycles to memory, and behind them its nanoseconds: what these are worth.
+static __device__ __forceinline__ void account_end(const md_ctx &ctx, u64 ns) {
+    if (ctx.tid) return;
+    u64 *at = (u64 *)ctx.p->account + ctx.cta;
+#pragma unroll 1
+    for (u32 i = 0; i < KINDS * SPENDINGS; i++, at += ctx.p->groups)
+        if (SH_ACCOUNT[i]) atomicAdd(at, (u64)SH_ACCOUNT[i]);
+    atomicAdd(at, ns);
+}
 #else
-#define MARK(i)
+#define SPENT(what)
 #endif
 
 #define TAG(ctx, s) ((ctx).tag0 + (u32)(s) + 1u)

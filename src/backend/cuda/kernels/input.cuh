@@ -24,11 +24,20 @@ static __device__ __forceinline__ float *group_of(u32 block, u32 c) { return SH_
 
 static __device__ __forceinline__ u32 permute_bytes(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 
-// N pairs of blocks (first, first + step, ..) of column c to digits, as far as they are blocks [from, until), by one warp. x: four values a lane and pair, of columns
-// 4 lane .. 4 lane + 3; normalised where NORM: times r, rounded, times w, rounded. Step by step for all pairs, since every
-// step waits for the one before.
-template <u32 N, bool NORM>
-static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, u32 c, u32 from, u32 until, u32 lane, float r,
+// Where digits_make puts what it makes of a column: here, shared memory.
+struct md_digits_here {
+    u32 c;
+    static constexpr u32 digit_words = COLUMNS * 16; // from one digit of a block to the next
+    __device__ __forceinline__ u32 *digits(u32 block) const { return (u32 *)digits_of(block, 0, c); }
+    __device__ __forceinline__ float *group(u32 block) const { return group_of(block, c); }
+    __device__ __forceinline__ u16 *wide(u32 block) const { return SH_XS + c * XSTRIDE + block * 64; }
+};
+
+// N pairs of blocks (first, first + step, ..) of a column to digits, as far as they are blocks [from, until), by one warp. x:
+// four values a lane and pair, of columns 4 lane .. 4 lane + 3; normalised where NORM: times r, rounded, times w, rounded.
+// Step by step for all pairs, since every step waits for the one before.
+template <u32 N, bool NORM, typename TO>
+static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, const TO &put, u32 from, u32 until, u32 lane, float r,
                                                    const float4 (&w)[N]) {
     const u32 quad = lane % 16;
     u32 most[N], v[N][4];
@@ -63,15 +72,15 @@ static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32
     for (u32 k = 0; k < N; k++) {
         const u32 block = 2 * (first + k * step) + lane / 16;
         if (block < from || block >= until) continue;
-        if (HAS_WIDE) *(uint2 *)(SH_XS + c * XSTRIDE + block * 64 + 4 * quad) = x[k];
+        if (HAS_WIDE) *(uint2 *)(put.wide(block) + 4 * quad) = x[k];
         u32 low = permute_bytes(v[k][0], v[k][1], 0x5140), low2 = permute_bytes(v[k][2], v[k][3], 0x5140);
         u32 high = permute_bytes(v[k][0], v[k][1], 0x0062), high2 = permute_bytes(v[k][2], v[k][3], 0x0062);
-        u32 *to = (u32 *)digits_of(block, 0, c) + (quad % 8 / 2 * 4 + quad / 8 * 2 + quad % 2);
+        u32 *to = put.digits(block) + (quad % 8 / 2 * 4 + quad / 8 * 2 + quad % 2);
         to[0] = permute_bytes(low, low2, 0x5410);
-        to[COLUMNS * 16] = permute_bytes(low, low2, 0x7632);
-        to[2 * COLUMNS * 16] = permute_bytes(high, high2, 0x5410);
+        to[TO::digit_words] = permute_bytes(low, low2, 0x7632);
+        to[2 * TO::digit_words] = permute_bytes(high, high2, 0x5410);
         if (quad) continue;
-        float *group = group_of(block, c);
+        float *group = put.group(block);
         group[0] = down[k];
 #pragma unroll
         for (u32 i = 0; i < SETS_MAX; i++) group[1 + i] = (float)(lane ? sums[k][SETS_MAX + i] : sums[k][i]) * down[k];
@@ -92,13 +101,13 @@ static __device__ __forceinline__ float squares_of(uint4 v, float sum) {
     sum = fmaf(bf_lo(v.x), bf_lo(v.x), sum), sum = fmaf(bf_hi(v.x), bf_hi(v.x), sum);
     return fmaf(bf_hi(v.y), bf_hi(v.y), fmaf(bf_lo(v.y), bf_lo(v.y), sum));
 }
-// 1 / root of the mean square of column c, from the partial sums of `warps` warps.
-static __device__ __forceinline__ float norm_factor(u32 c, u32 warps) {
+// 1 / root of the mean square of a column, from the partial sums of `warps` warps.
+static __device__ __forceinline__ float norm_factor(const float *parts, u32 warps) {
     float sum[4] = {0, 0, 0, 0};
 #pragma unroll
     for (u32 w = 0; w < CONSUMER_WARPS / 4; w++) {
         if (4 * w >= warps) break;
-        float4 part = ((const float4 *)(SH_PARTS + c * CONSUMER_WARPS))[w];
+        float4 part = ((const float4 *)parts)[w];
         sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
     }
     return reciprocal_root(fmaf((sum[0] + sum[1]) + (sum[2] + sum[3]), 1.0f / HIDDEN, NORM_EPS));
@@ -135,9 +144,8 @@ template <typename KIND> static __device__ __forceinline__ void input_ask(const 
 // warps, or with own slices for the warp itself.
 template <typename KIND> static __device__ __forceinline__ void load_column(md_ctx &ctx, md_input<KIND> &in, u32 tag) {
     constexpr u32 passes = md_input<KIND>::passes, step = md_input<KIND>::step, warps = smaller(md_input<KIND>::pairs, CONSUMER_WARPS);
-    MARK(1);
     wait_asked<passes, true>(ctx, in.v, tag, [&](u32 k) { return in.at + k * (step * 32); });
-    MARK(2);
+    SPENT(HANDOFF);
     float r = 0;
     if (KIND::norm) {
         if (ctx.warp < warps) {
@@ -150,13 +158,13 @@ template <typename KIND> static __device__ __forceinline__ void load_column(md_c
             SH_PARTS[ctx.warp] = 0;
         }
         consumers_sync();
-        r = norm_factor(0, warps);
+        r = norm_factor(SH_PARTS, warps);
     }
     uint2 x[passes];
 #pragma unroll
     for (u32 k = 0; k < passes; k++) x[k] = make_uint2(in.v[k].x, in.v[k].y);
     if (KIND::own_slices || ctx.warp < warps)
-        digits_make<passes, KIND::norm>(x, in.pair, step, 0, in.from, in.until, ctx.lane, r, in.weights);
+        digits_make<passes, KIND::norm>(x, in.pair, step, md_digits_here{0}, in.from, in.until, ctx.lane, r, in.weights);
     if (KIND::own_slices)
         __syncwarp();
     else
@@ -175,12 +183,14 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_col
 #pragma unroll 1
     for (u32 i0 = 0; i0 < items; i0 += batch) {
         uint4 v[batch];
+        SPENT(ARITHMETIC);
         wait_entries<batch, true>(
             ctx, v, tag,
             [&](u32 k) {
                 return entry_of(p, KIND::input, KIND::tiles_in, (i0 + k) / passes, 0, first + (i0 + k) % passes * step);
             },
             [&](u32 k) { return i0 + k < items && first + (i0 + k) % passes * step < entries; });
+        SPENT(HANDOFF);
 #pragma unroll
         for (u32 k = 0; k < batch; k++) {
             u32 i = i0 + k, c = i / passes, pass = i % passes, pair = pass * CONSUMER_WARPS + ctx.warp;
@@ -188,7 +198,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_col
             if (!KIND::norm) {
                 uint2 x[1] = {make_uint2(v[k].x, v[k].y)};
                 const float4 none[1] = {};
-                digits_make<1, false>(x, pair, 0, c, 0, KIND::blocks, ctx.lane, 0, none);
+                digits_make<1, false>(x, pair, 0, md_digits_here{c}, 0, KIND::blocks, ctx.lane, 0, none);
                 continue;
             }
             if (2 * pair + ctx.lane / 16 < KIND::blocks) *raw_of(pair, c, ctx.lane) = make_uint2(v[k].x, v[k].y);
@@ -209,7 +219,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_col
         if (2 * pair + ctx.lane / 16 < KIND::blocks) raw[0] = *raw_of(pair, c, ctx.lane);
         __syncwarp(); // digits come where others' raw values lie
         const float4 weights[1] = {norm_quad(norm, pair, ctx.lane)};
-        digits_make<1, true>(raw, pair, 0, c, 0, KIND::blocks, ctx.lane, norm_factor(c, warps), weights);
+        digits_make<1, true>(raw, pair, 0, md_digits_here{c}, 0, KIND::blocks, ctx.lane, norm_factor(SH_PARTS + c * CONSUMER_WARPS, warps), weights);
     }
     consumers_sync();
 }

@@ -10,7 +10,9 @@ static __device__ __forceinline__ bool stage_begins(md_ctx &ctx, u32 s) {
     // Read again in every stage, so that what follows from it isn't computed once and kept in registers for the whole token.
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(ctx.tid));
     ctx.warp = ctx.tid / 32, ctx.lane = ctx.tid % 32;
-    MARK(0);
+#if ACCOUNT
+    ctx.kind = s == S_EMBED ? 0 : s == S_HEAD ? KIND_NEXT - 1 : 1 + (s - S_LAYERS) % S_A_LAYER;
+#endif
 #if INJECT
     if (ctx.p->delay_seed) { // a pseudo-random delay of up to 8 us in every stage of every CTA
         u32 h = (ctx.p->delay_seed + s * 0x9e3779b9u) ^ (ctx.cta + ctx.step * 977u) * 0x85ebca6bu;
@@ -57,16 +59,26 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
     }
     if (NC == 1)
         for (u32 i = ctx.tid; i < LAYERS * 3; i += CONSUMERS) ((uint4 *)SH_CACHES)[i] = __ldg((const uint4 *)p.col[0].kv + i);
+#if GRAPH
+    const u32 *state = (const u32 *)p.state;
+    const u32 first = __ldcg(state), epoch = __ldcg(state + 1);
+    if (ctx.tid < (NC == 1 ? 1 : p.columns)) SH_TOKENS[ctx.tid] = __ldcg(state + 2 + ctx.tid);
+#else
+    const u32 first = 0, epoch = p.epoch;
     if (ctx.tid < (NC == 1 ? 1 : p.columns)) SH_TOKENS[ctx.tid] = p.col[ctx.tid].token;
+#endif
     if (ctx.tid == 0) *SH_FAILED = 0;
+#if ACCOUNT
+    const u64 begin = now_ns();
+    account_begin(ctx);
+#endif
     stream.token = 0;
-    for (ctx.step = 0; ctx.step < p.tokens; ctx.step++) {
-        ctx.tag0 = p.epoch + ctx.step * STAGES;
+    for (ctx.step = first; ctx.step < first + p.tokens; ctx.step++) {
+        ctx.tag0 = epoch + (ctx.step - first) * STAGES;
         consumers_sync();
         for (u32 i = ctx.tid; i < (NC == 1 ? 1 : p.columns) * (HEAD_DIM / 2); i += CONSUMERS) {
-            float position = (float)(p.col[i / (HEAD_DIM / 2)].position + ctx.step), sine, cosine;
-            sincos_own(position * ROPE_SCALE * __ldg(PARAM_AUX(&p, AUX_INV_FREQ) + i % (HEAD_DIM / 2)), &sine, &cosine);
-            SH_ROPE[i] = make_float2(cosine, sine);
+            float position = (float)(p.col[i / (HEAD_DIM / 2)].position + ctx.step);
+            SH_ROPE[i] = rotation(PARAM_AUX(&p, AUX_INV_FREQ), position, i % (HEAD_DIM / 2));
         }
         consumers_sync();
         md_best best = {-INFINITY, ~0u};
@@ -77,7 +89,11 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         if (stage_begins(ctx, S_HEAD) && stage_matrix<NC, md_head>(ctx, stream, S_HEAD, 0, &best)) return;
         if (p.next) {
             bool stop;
-            if (next_tokens<NC>(ctx, best, TAG(ctx, S_HEAD), &stop) || stop) return;
+#if ACCOUNT
+            ctx.kind = KIND_NEXT;
+#endif
+            if (next_tokens<NC>(ctx, best, TAG(ctx, S_HEAD), &stop)) return;
+            if (stop) break;
         }
 #if HAS_RING
         if (p.stage_begin == p.stage_end) continue; // nothing was streamed
@@ -85,6 +101,9 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         stream_release(stream, stream.token, ctx.lane);
 #endif
     }
+#if ACCOUNT
+    account_end(ctx, now_ns() - begin);
+#endif
 }
 
 template <int NC> static __device__ __forceinline__ void kernel(const md_params &p) {

@@ -67,36 +67,63 @@ template <int NC> struct md_sums {
     float bias[OUTPUTS(NC)];
 };
 
-// One block of a quantized tile: sums += W * x. `codes` and `scales`: where the lane's begin.
-template <u32 CELL, u32 WIDE, u32 SETS, int NC>
-static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, md_at codes, md_at scales, const md_acts<NC> &x) {
-    constexpr bool q4 = CELL == CELL_Q4;
-    uint4 first = stream_uint4(codes), second;
-    if (q4) {
-        second = make_uint4(first.x & 0xf0f0f0f0u, first.y & 0xf0f0f0f0u, first.z & 0xf0f0f0f0u, first.w & 0xf0f0f0f0u);
-        first = make_uint4(first.x & 0x0f0f0f0fu, first.y & 0x0f0f0f0fu, first.z & 0x0f0f0f0fu, first.w & 0x0f0f0f0fu);
-    } else {
-        second = stream_uint4(codes + 512);
-    }
+// A lane's codes of a block of a quantized tile, as operands A of the block's two products, and its scales.
+template <u32 SETS> struct md_codes {
+    uint4 first, second; // of 4-bit cells the second are sixteen times too large, but for ONE_SUM
     float sb[SETS][4];
+};
+// The two products of a group of 64 or more can be one sum, which costs less arithmetic where a tile has many columns, or
+// two that don't wait for each other. Both are exact, so the bits are the same.
+template <u32 CELL, u32 WIDE, u32 SETS, bool ONE_SUM = false>
+static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes, md_at scales) {
+    w.first = stream_uint4(codes);
+    if (CELL == CELL_Q4) {
+        const u32 high = 0xf0f0f0f0u, low = 0x0f0f0f0fu;
+        if (ONE_SUM && SETS == 1)
+            w.second = make_uint4(w.first.x >> 4 & low, w.first.y >> 4 & low, w.first.z >> 4 & low, w.first.w >> 4 & low);
+        else
+            w.second = make_uint4(w.first.x & high, w.first.y & high, w.first.z & high, w.first.w & high);
+        w.first = make_uint4(w.first.x & low, w.first.y & low, w.first.z & low, w.first.w & low);
+    } else {
+        w.second = stream_uint4(codes + 512);
+    }
 #pragma unroll
-    for (u32 set = 0; set < SETS; set++)
-        scales_load<WIDE>(sb[set], scales + set * (WIDE ? 8 : 4) * UNIT);
+    for (u32 set = 0; set < SETS; set++) scales_load<WIDE>(w.sb[set], scales + set * (WIDE ? 8 : 4) * UNIT);
+}
+
+// What the biases give: they multiply the sums of the groups' inputs.
+template <u32 SETS, int NC>
+static __device__ __forceinline__ void block_biases(md_sums<NC> &sums, const md_codes<SETS> &w, const md_acts<NC> &x) {
+#pragma unroll
+    for (u32 i = 0; i < OUTPUTS(NC); i++) {
+        const u32 row = NC == 1 ? i : i / 2, column = NC == 1 ? 0 : i % 2;
+#pragma unroll
+        for (u32 set = 0; set < SETS; set++) {
+            float sum = SETS < SETS_MAX ? x.sum[0][column] + x.sum[SETS_MAX - 1][column] : x.sum[set][column];
+            sums.bias[i] = fmaf(w.sb[set][2 + row], sum, sums.bias[i]);
+        }
+    }
+}
+
+// One block of a quantized tile: sums += W * x.
+template <u32 CELL, bool ONE_SUM = false, u32 SETS, int NC>
+static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, const md_codes<SETS> &w, const md_acts<NC> &x) {
+    constexpr bool q4 = CELL == CELL_Q4 && !(ONE_SUM && SETS == 1);
 #pragma unroll
     for (u32 j = 0; j < B_TILES(NC); j++) {
         const uint4 b = x.b[j];
         int d[2][4];
-        mma_codes_first(d[0], first, b.x, b.y);
+        mma_codes_first(d[0], w.first, b.x, b.y);
         if (q4 || SETS == 2)
-            mma_codes_first(d[1], second, b.z, b.w);
+            mma_codes_first(d[1], w.second, b.z, b.w);
         else
-            mma_codes(d[0], second, b.z, b.w);
+            mma_codes(d[0], w.second, b.z, b.w);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             const u32 row = i / 2, column = NC == 1 ? 0 : i % 2;
 #pragma unroll
             for (u32 set = 0; set < SETS; set++) {
-                float v = __int_as_float(d[set][i]), scale = sb[set][row] * x.scale[column];
+                float v = __int_as_float(d[set][i]), scale = w.sb[set][row] * x.scale[column];
                 if (q4 && SETS == 1)
                     v = fmaf(__int_as_float(d[1][i]), 1.0f / 16, v) - MAGIC_FLOAT * (1 + 1.0f / 16); // exact, all of it
                 else
@@ -106,23 +133,12 @@ static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, md_at code
             }
         }
     }
-#pragma unroll
-    for (u32 i = 0; i < OUTPUTS(NC); i++) {
-        const u32 row = NC == 1 ? i : i / 2, column = NC == 1 ? 0 : i % 2;
-#pragma unroll
-        for (u32 set = 0; set < SETS; set++) {
-            float sum = SETS < SETS_MAX ? x.sum[0][column] + x.sum[SETS_MAX - 1][column] : x.sum[set][column];
-            sums.bias[i] = fmaf(sb[set][2 + row], sum, sums.bias[i]);
-        }
-    }
+    block_biases<SETS, NC>(sums, w, x);
 }
 
 // One block of a tile of bf16, f16 or fp32 weights, as bf16 planes.
-template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&sum)[4], md_at codes, u32 index, u32 lane, u32 columns) {
-    u32 column = lane >> 2;
-    if (column >= columns) column = 0; // its results are not used
-    const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + index * 64 + 8 * (lane & 3));
-    uint4 lo = at[0], hi = at[4];
+// `lo` and `hi`: the lane's values of its column of B.
+template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&sum)[4], md_at codes, u32 lane, uint4 lo, uint4 hi) {
 #pragma unroll
     for (u32 plane = 0; plane < planes_of(CELL); plane++) {
 #pragma unroll
@@ -131,6 +147,10 @@ template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&su
             mma(sum, a.x, a.y, a.z, a.w, j % 2 ? b.z : b.x, j % 2 ? b.w : b.y);
         }
     }
+}
+
+static __device__ __forceinline__ float digits_join(float low, float mid, float high) {
+    return fmaf(65536.0f, high, fmaf(256.0f, mid, low));
 }
 
 // A warp's share of its next TILES tiles to the lane's outputs. With one column only the lanes of column 0 (t = 0) have any.
@@ -144,8 +164,11 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
         for (u32 tile = 0; tile < TILES; tile++) {
             float sum[4] = {0, 0, 0, 0};
 #pragma unroll 1
-            for (u32 i = 0; i < x.count; i++)
-                block_wide<CELL>(sum, stream_at(s, x.at + tile * x.step + i * size), x.first + i, lane, columns);
+            for (u32 i = 0; i < x.count; i++) {
+                const u32 column = (lane >> 2) < columns ? lane >> 2 : 0; // of those past the end nothing is used
+                const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + (x.first + i) * 64 + 8 * (lane & 3));
+                block_wide<CELL>(sum, stream_at(s, x.at + tile * x.step + i * size), lane, at[0], at[4]);
+            }
 #pragma unroll
             for (u32 i = 0; i < OUTPUTS(NC); i++) out[tile][i] = sum[NC == 1 ? 2 * i : i];
         }
@@ -168,8 +191,11 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
             md_acts<NC> acts;
             acts_load<NC>(acts, x, i);
 #pragma unroll
-            for (u32 tile = 0; tile < TILES; tile++)
-                block_codes<CELL, WIDE, SETS ? SETS : 1, NC>(sums[tile], codes[tile] + i * size * UNIT, scales[tile] + i * size * UNIT, acts);
+            for (u32 tile = 0; tile < TILES; tile++) {
+                md_codes<SETS ? SETS : 1> w;
+                codes_load<CELL, WIDE>(w, codes[tile] + i * size * UNIT, scales[tile] + i * size * UNIT);
+                block_codes<CELL>(sums[tile], w, acts);
+            }
         }
     }
 #pragma unroll
@@ -183,7 +209,7 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
             } else {
                 low = sums[tile].digit[0][i], mid = sums[tile].digit[B_TILES(NC) / 2][i], high = sums[tile].digit[B_TILES(NC) - 1][i];
             }
-            out[tile][i] = fmaf(65536.0f, high, fmaf(256.0f, mid, low)) + sums[tile].bias[i];
+            out[tile][i] = digits_join(low, mid, high) + sums[tile].bias[i];
         }
     }
 }
@@ -307,7 +333,11 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
     u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end) {
-        if (!FITS && !fits) s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
+        if (!FITS && !fits) {
+            SPENT(ARITHMETIC);
+            s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
+            SPENT(WEIGHTS);
+        }
         u32 n = 1;
         if (two && x.tile + KIND::lanes < end)
             tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, columns), n = 2;

@@ -18,7 +18,7 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
         if (blocks == 1) continue; // done by the attention itself
         consumers_sync();          // the work area is free: of the last stage, or the last item
         worked = true;
-        MARK(1);
+        SPENT(SETUP);
         const u32 at = 2 + tile * 16 + dim; // in the partial {m, l, o[HEAD_DIM]}
         const uint4 *row = partial_entry(p, c, head, 0, at / 3);
         // Asked for together: the statistics of the thread's first block, and the values of its first blocks.
@@ -44,7 +44,7 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
         failure_note(ctx);
         consumers_sync();
         if (failure_seen(ctx)) return true;
-        MARK(2);
+        SPENT(HANDOFF);
         for (u32 w = 0; w < CONSUMER_WARPS; w++) m = fmaxf(m, parts[w]);
 #pragma unroll 1
         for (u32 b = ctx.tid; b < blocks; b += CONSUMERS) {
@@ -66,13 +66,14 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
             o = fmaf(value_of(load_entry(row + b * PARTIAL_ENTRIES), at % 3), weights[b], o);
         sums[ctx.tid] = o;
         consumers_sync();
-        MARK(3);
+        SPENT(ARITHMETIC);
         if (ctx.warp) continue;
         o = l = 0;
 #pragma unroll
         for (u32 i = 0; i < MERGE_PARTS; i++) o += sums[i * 16 + dim];
         for (u32 w = 0; w < CONSUMER_WARPS; w++) l += parts[CONSUMER_WARPS + w];
         put_tile(ctx, entry_of(p, VECTOR_ATTN, T_ATTN, c, head * tiles + tile, 0), bf_bits(o * reciprocal(l)), ctx.lane < 16, tag);
+        SPENT(OUT);
     }
     if (worked) consumers_sync();
     return false;

@@ -167,6 +167,7 @@ static __device__ __forceinline__ bool bests_load(md_ctx &ctx, u32 columns, u32 
             if (limit) SH_NEXT.keys[s.c][i] = key;
             greatest = max(greatest, key), cancel |= e.z;
         }
+    SPENT(HANDOFF);
     greatest = warp_greatest(greatest), cancel = __any_sync(~0u, cancel);
     if (ctx.lane == 0) SH_NEXT.best[ctx.warp] = greatest, SH_NEXT.cancel[ctx.warp] = cancel;
     if (consumers_any(ctx.failed)) return true;
@@ -268,6 +269,7 @@ static __device__ __forceinline__ bool candidates_load(md_ctx &ctx, u32 columns,
                 SH_NEXT.keys[s.c][at + k] = key.x | (u64)key.y << 32;
             }
         }
+    SPENT(HANDOFF);
     mass = warp_total(mass);
     if (ctx.lane == 0) SH_NEXT.part[ctx.warp] = mass;
     if (consumers_any(ctx.failed)) return true;
@@ -360,6 +362,11 @@ static __device__ __forceinline__ void tokens_choose(md_ctx &ctx, u32 columns, b
     u32 *mailbox = (u32 *)p->mailbox;
     for (u32 c = 0; c < columns; c++) mailbox[2 + ctx.step * columns + c] = SH_NEXT.token[c];
     store_system_release(mailbox, ctx.step + 1);
+#if GRAPH // this launch is of one CTA: nobody else reads the state now
+    u32 *state = (u32 *)p->state;
+    state[0] = ctx.step + 1, state[1] = ctx.tag0 + STAGES;
+    for (u32 c = 0; c < columns; c++) state[2 + c] = min(SH_NEXT.token[c], VOCAB - 1u); // after UNDECIDED nothing counts
+#endif
 }
 
 // The parts of the choice that p->next names, after the head stage. *stop: the launch ends here.
@@ -369,11 +376,15 @@ template <int NC> static __device__ __forceinline__ bool next_tokens(md_ctx &ctx
     *stop = false;
     consumers_sync(); // the matrix stage's work area is free
     if (p->next & NEXT_BEST) bests_put<NC>(ctx, best, tag);
+    SPENT(OUT);
     if (!(p->next & (NEXT_CANDIDATES | NEXT_TOKEN))) return false;
     if (bests_load(ctx, columns, tag)) return true;
+    SPENT(ARITHMETIC);
     if (p->sampled && p->next & NEXT_CANDIDATES) candidates_put(ctx, columns, tag);
+    SPENT(OUT);
     if (!(p->next & NEXT_TOKEN)) return false;
     if (p->sampled && candidates_load(ctx, columns, tag)) return true;
     tokens_choose(ctx, columns, stop);
+    SPENT(ARITHMETIC);
     return false;
 }

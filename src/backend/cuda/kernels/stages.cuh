@@ -16,7 +16,7 @@ static __device__ __forceinline__ u32 packed_code(const u32 *row, u32 i) {
     return v & ((1u << EMBED_BITS) - 1u);
 }
 
-static __device__ __forceinline__ float embedding(const md_params *p, u32 token, u32 i) {
+template <typename P> static __device__ __forceinline__ float embedding(const P *p, u32 token, u32 i) {
 #if EMBED_BITS
     const u32 words = HIDDEN * EMBED_BITS / 32, groups = HIDDEN / EMBED_GROUP;
     u64 g = (u64)token * groups + i / EMBED_GROUP;
@@ -28,7 +28,7 @@ static __device__ __forceinline__ float embedding(const md_params *p, u32 token,
 #endif
 }
 
-static __device__ __forceinline__ bool stage_embed(md_ctx ctx, u32 tag) {
+static __device__ __forceinline__ bool stage_embed(md_ctx &ctx, u32 tag) {
     const md_params *p = ctx.p;
     u32 r = ctx.lane & 15, n = T_X * p->columns;
     for (u32 base = ctx.cta * CONSUMER_WARPS * 2 + ctx.warp * 2; base < n; base += p->groups * CONSUMER_WARPS * 2) {
@@ -36,6 +36,7 @@ static __device__ __forceinline__ bool stage_embed(md_ctx ctx, u32 tag) {
         float x = i < n && at < HIDDEN ? embedding(p, SH_TOKENS[c], at) : 0.0f;
         put_tile(ctx, entry_of(p, VECTOR_XB, T_X, c, tile, 0), bf_bits(x), i < n, tag);
     }
+    SPENT(OUT);
     return false;
 }
 
@@ -49,13 +50,22 @@ static __device__ __forceinline__ void best_take(md_best &best, float value, u32
     if (value > best.value || (value == best.value && index < best.index)) best.value = value, best.index = index;
 }
 
-static __device__ __forceinline__ float biased(const md_params *p, float y, u32 layer, u32 mat, u32 tile, u32 r) {
+template <typename P> static __device__ __forceinline__ float biased(const P *p, float y, u32 layer, u32 mat, u32 tile, u32 r) {
 #if HAS_BIAS
     u32 at = LAYER_BIAS[layer * MATS + mat];
     if (at != ~0u) y = bf(y + __ldg(PARAM_AUX(p, at) + tile * 16 + r));
 #endif
     return y;
 }
+
+// RoPE's {cos, sin} for pair i of a head's dimensions, and the rotation of a pair.
+static __device__ __forceinline__ float2 rotation(const float *inv_freq, float position, u32 i) {
+    float sine, cosine;
+    sincos_own(position * ROPE_SCALE * __ldg(inv_freq + i), &sine, &cosine);
+    return make_float2(cosine, sine);
+}
+static __device__ __forceinline__ float rotate_low(float low, float high, float2 cs) { return bf(fmaf(low, cs.x, -(high * cs.y))); }
+static __device__ __forceinline__ float rotate_high(float low, float high, float2 cs) { return bf(fmaf(low, cs.y, high * cs.x)); }
 
 // q, k, v: RoPE on the pairs that lie 8 lanes apart, and out to the attention.
 template <int NC>
@@ -67,7 +77,7 @@ static __device__ __forceinline__ void end_qkv(md_ctx &ctx, u32 layer, float y, 
     if (mat != MAT_V) {
         u32 d = local % (HEAD_DIM / 16) * 8 + (r & 7);
         float2 cs = SH_ROPE[(valid ? c : 0) * (HEAD_DIM / 2) + d];
-        y = r < 8 ? bf(fmaf(y, cs.x, -(other * cs.y))) : bf(fmaf(other, cs.y, y * cs.x));
+        y = r < 8 ? rotate_low(y, other, cs) : rotate_high(other, y, cs);
     }
     u32 vector = mat == MAT_Q ? VECTOR_Q : mat == MAT_K ? VECTOR_K : VECTOR_V;
     u32 tiles = mat == MAT_Q ? T_Q : mat == MAT_K ? T_K : T_V;
@@ -145,7 +155,9 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     md_input<KIND> input;
     const u32 end = stream.token + run.y;
     const bool fits = stream_fits(stream, end);
+    SPENT(SETUP);
     if (fits) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
+    SPENT(WEIGHTS);
     if (NC == 1) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     md_tiles tiles = tiles_of<KIND>(stream.token + run.x, layer, first);
     tiles.end = end;
@@ -160,11 +172,11 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     }
     const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
+    SPENT(SETUP);
     if (NC == 1)
         load_column<KIND>(ctx, input, tag - 1);
     else
         load_columns<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
-    MARK(3);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
@@ -173,7 +185,6 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, done + n, true, columns);
         else
             tiles_product<NC, KIND, false>(ctx, stream, tiles, lane, done + n, fits, columns);
-        MARK(4);
         if (stream.failed || ctx.failed) {
             u64 long_ago = 1; // the weights did not come: said as a wait for their position
             if (!ctx.failed) wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
@@ -181,7 +192,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             failure_note(ctx);
         }
         consumers_sync();
-        MARK(5);
+        SPENT(ARITHMETIC);
         const u32 outputs = (n >> pair) * columns;
         u32 sums = out_at;
 #pragma unroll 1
@@ -205,10 +216,10 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
         if (is_failure(ctx, failure_word(ctx))) return true;
+        SPENT(OUT);
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
     stream_release(stream, tiles.end, ctx.lane); // all of it has landed
     if (NC == 1) ctx.red ^= RED_FLOATS / 2; // others may still be adding when this warp has its next partial sums
-    MARK(6);
     return false;
 }
