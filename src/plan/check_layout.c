@@ -25,10 +25,10 @@ static md_status wrong(const checker *c, uint32_t s, const char *field, uint32_t
 }
 
 static md_status make_room(checker *c, uint32_t marks) {
-    if (c->seen_size >= marks) return MD_OK;
+    if (c->seen && c->seen_size >= marks) return MD_OK;
     free(c->seen);
     c->seen_size = marks;
-    c->seen = malloc(marks);
+    c->seen = malloc(marks + 1ull); // one at least: attention has no items
     return c->seen ? MD_OK : md_fail(c->err, MD_E_MEMORY, "layout: out of memory for the check of %u rows", marks);
 }
 
