@@ -2,7 +2,7 @@
 //   gates golden MODEL GOLDENS ENGINE GROUPS   every golden in the folder, three runs, one digest
 //   gates equal MODEL STEPS GROUPS [WIDEST]    resident (GROUPS workers) against ops (all), bitwise, mixed columns; of
 //                                              steps of up to WIDEST columns
-//   gates graph MODEL STEPS                    bursts of ops in a graph against those of ops, tokens and caches
+//   gates graph MODEL STEPS                    bursts of resident, ops, and ops in a graph: the same tokens and caches
 //   gates host MODEL                           what the host refuses or takes back, on a real driver
 //   gates reference MODEL STEPS CPU            resident against an engine on the CPU (reference, cpu-resident, cpu-ops:
 //   they
