@@ -101,7 +101,7 @@ def test_environment():
     for name, value, say in [("LOG", "loud", "error, warn, info or debug"), ("LOG", "WARN", "error, warn, info or debug"),
                              ("ENGINE", "warp", "resident, ops or reference"), ("DEVICE", "tpu", "cpu, cuda or cuda:N"),
                              ("THREADS", "many", "a number from 0"), ("THREADS", "-1", "a number from 0"), ("GROUPS", "x", "a number from 0"),
-                             ("CPU", "warp", "scalar, avx2, avx512, avx512bf16 or neon"), ("API_KEY", "", "MEGADECODE_API_KEY is empty")]:
+                             ("CPU", "warp", "scalar, avx2, avx512, avx512vnni, avx512bf16 or neon"), ("API_KEY", "", "MEGADECODE_API_KEY is empty")]:
         command = words if value else ["serve", "--port", "0"]
         refused(2, *command, env={"MEGADECODE_" + name: value}, say=["MEGADECODE_" + name, value, say])
         if value:
