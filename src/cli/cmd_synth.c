@@ -38,7 +38,8 @@ static const md_option_group synth_groups[] = {
 // before gigabytes are written for it. What the config itself may be wrong in is md_synth_write's to say.
 static md_status check_tokenizer(const char *config_path, md_error *err) {
     const char *slash = strrchr(config_path, '/');
-    char *dir = slash ? strndup(config_path, (size_t)(slash - config_path) + 1) : strdup("."), *path = NULL;
+    size_t n = slash ? (size_t)(slash - config_path) : 0;
+    char *dir = slash ? strndup(config_path, n ? n : 1) : strdup("."), *path = NULL;
     json_t *config = NULL;
     md_tokenizer *tokenizer = NULL;
     md_status status = MD_OK;
@@ -82,7 +83,7 @@ static int synth(const void *arguments, int words, char **word) {
     md_progress_clear(&progress);
     if (status != MD_OK) return md_out_error("synth", args->json, &err);
     if (args->json)
-        md_out_json(json_pack("{s:o,s:f}", "dir", md_out_text(args->out), "seconds", seconds));
+        md_out_json(json_pack("{s:o,s:f}", "dir", md_json_text(args->out), "seconds", seconds));
     else
         fprintf(stderr, "%s: written in %.1f s\n", args->out, seconds);
     return MD_EXIT_DONE;

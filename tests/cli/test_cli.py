@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -59,6 +60,18 @@ def test_program():
         check(all(len(line) <= 100 and line == line.rstrip() for line in out.decode().split("\n")), f"{name}: wide help")
         check(call("help", name)[1] == out, f"help {name}")
         check(call(name, "-h")[1] == out, f"{name} -h")
+
+
+def test_documents():
+    """The answers that the documents show are the program's own."""
+    readme = open("README.md", encoding="utf-8").read()
+    line = next(line for line in readme.split("\n") if line.startswith("build/megadecode run "))
+    code, out, err = call(*shlex.split(line)[1:], "--device", "cpu")
+    check(code == 0 and f"{line}\n{out.decode()}fairytales: " in readme, f"README's story: {out!r}")
+    shown = open("docs/CHAT.md", encoding="utf-8").read()
+    line = next(line for line in shown.split("\n") if line.startswith("$ megadecode chat "))
+    code, out, err = call(*shlex.split(line)[2:], "--device", "cpu", stdin=b"Once upon a time\n")
+    check(code == 0 and f"> Once upon a time\n{out.decode()}[60 tokens, " in shown, f"CHAT's answer: {out!r}")
 
 
 def test_wrong_usage():
@@ -184,6 +197,7 @@ def test_no_utf8():
         refused(2, "tokenize", stdin=text, say=["standard input: " + say])
         refused(2, "run", *words, "-p", text, say=["the prompt: " + say])
         refused(2, "tokenize", text, say=["the text: " + say])
+    refused(2, "verify", "--against", "reference", "--prompt", b"\xe9", say="--prompt: found 0xE9 at byte offset 0")
     refused(2, "run", *words, "-p", "x", "--stop", "ok", "--stop", b"\xe9", say="stop[1]: found 0xE9 at byte offset 0")
     check(call("run", *words, "-p", "caf\u00e9 \U0001f600")[0] == 0, "UTF-8 of two and four bytes")
     # A folder may have any name.
@@ -191,6 +205,7 @@ def test_no_utf8():
         link = os.fsencode(folder) + b"/mod\xe8le"
         os.symlink(os.path.abspath(MODEL), link)
         check(call_json("run", "-m", link, "-p", "x", *words)[1].get("model") == "mod?le", "a model's name that is no UTF-8")
+        check(call_json("inspect", "-m", link)[1].get("dir", "").endswith("/mod?le"), "inspect of such a folder")
         refused(2, "serve", "--port", "0", "-m", link, say=["--alias", "found 0xE8 at byte offset 3"])
     refused(2, "serve", "--port", "0", "--alias", b"\xe8", say="--alias: found 0xE8")
 
@@ -441,6 +456,7 @@ def test_terminal():
     code, out = on_terminal(words, {"NO_COLOR": "1"})
     check(out.endswith(b"Once upon a time" + text) and b"\x1b[2m" not in out, f"NO_COLOR: {out!r}")
     code, out = on_terminal(["run", "-p", "Once", "-n", "0", "--ignore-eos"], {}, interrupt_after=0.7)
+    out = out.replace(b"^C", b"")  # the terminal's own, before or after the program's last newline
     check(code == 1 and out.endswith(b"\r\n"), f"Ctrl-C stops: exit {code}, {out[-80:]!r}")
 
 

@@ -111,6 +111,16 @@ static void test_cut_while_loading(void **state) {
     }
 }
 
+// What is mapped is a SIGBUS when its file shrinks: nothing of the model's folder is.
+static void assert_unmapped(const char *dir) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[1024];
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, dir)) fail_msg("mapped: %s", line);
+    fclose(maps);
+}
+
 // A loaded model reads one thing from its files: the rows of the embedding. Where they are gone a step says so, and the
 // session goes on when they are back.
 static void test_cut_after_loading(void **state) {
@@ -127,6 +137,7 @@ static void test_cut_after_loading(void **state) {
     must(md_session_open(model, &(md_session_options){.context = 32}, &session, &err), &err);
     md_model_get_info(model, &info);
     must(md_session_feed(session, tokens, 5, &err), &err);
+    assert_unmapped(copy);
     float *right = malloc(info.vocab * sizeof *right);
     memcpy(right, md_session_logits(session), info.vocab * sizeof *right);
     must(md_session_rewind(session, 2, &err), &err);
