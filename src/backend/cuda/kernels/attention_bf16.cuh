@@ -62,7 +62,7 @@ static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &it
 }
 
 // A tile of 8 positions: scores to SH_SCORES, their maximum to SH_TILE_MAX.
-static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_item &item, u32 tile, md_keys &keys) {
+static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_item &item, u32 tile, md_keys &keys, const u8 *queries) {
     const u32 g = ctx.lane >> 2, t = ctx.lane & 3;
     if (item.own && tile * 8 + g == item.n - 1) keys_load(keys, (const u16 *)SH_OWN_KEY, t, true);
     __syncwarp();
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_i
     for (u32 set = 0; set < HEAD_SETS; set++) {
         float d[2][4] = {}; // two chains
         if (tile * 8 < item.n) {
-            const u16 *q = (const u16 *)(SH_QUERIES + (set * 8 + g) * QUERY_STRIDE);
+            const u16 *q = (const u16 *)(queries + (set * 8 + g) * QUERY_STRIDE);
 #pragma unroll
             for (u32 j = 0; j < KEY_CHUNKS; j++) {
                 uint4 a = *(const uint4 *)(q + 32 * j + 8 * t), k = keys.chunk[j];
@@ -196,7 +196,7 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     failure_note(ctx);
     consumers_sync();
 #pragma unroll
-    for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k]);
+    for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k], SH_QUERIES);
     copies_wait();
     consumers_sync();
     if (failure_seen(ctx)) return true;
