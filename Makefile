@@ -8,6 +8,7 @@ PREFIX ?= /usr/local
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@echo "Variables: BUILD=$(BUILD) (the folder), CMAKE_FLAGS=$(CMAKE_FLAGS), PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
 
 build: ## build the program and the library in $(BUILD)
 	@tools/install-deps build

@@ -65,14 +65,20 @@ static void bench_cell(const md_kernels *k, md_cell cell, const char *name, cons
     size_t tile_bytes = (size_t)chunk_bytes * (K / 64);
     static _Alignas(64) uint16_t rows[8][K];
     static _Alignas(64) uint8_t x[8 * K * 4];
-    static float sums[8 * K / 32];
+    static float sums[8 * K / 32], unit[8 * K / 64], parts[8 * K / 32];
+    const md_ints ints = {x, unit, parts};
     for (int c = 0; c < 8; c++)
         for (int i = 0; i < K; i++) rows[c][i] = (uint16_t)(0x3f00 + (i + c) % 128);
     for (uint32_t columns = 1; columns <= 8; columns *= 2) {
-        k->act_pack(rows[0], K, columns, K, x);
-        k->act_sums(x, columns, K, 64, sums);
+        if (cell == MD_CELL_BF16) {
+            k->act_pack(rows[0], K, columns, K, x);
+        } else {
+            k->act_ints(rows[0], K, columns, K, &ints);
+            k->act_sums(&ints, columns, K, 64, sums);
+        }
         md_dot dot = {.cols = K, .group = 64, .chunks = K / 64, .chunk_bytes = chunk_bytes, .columns = columns};
         dot.x = x;
+        dot.unit = unit;
         dot.sums = sums;
         double cached = time_tiles(k->dot[cell][0], &dot, tiles, CACHED_TILES, tile_bytes, 200);
         printf("%-10s %-4s %u columns: cached %7.0f ns a tile, %6.1f weights/ns", k->name, name, columns, cached,
@@ -103,18 +109,22 @@ static void bench_cell(const md_kernels *k, md_cell cell, const char *name, cons
 static void bench_vectors(const md_kernels *k) {
     static uint16_t rows[8][4608], out[4608];
     static float weight[4608], sums[8 * 4608 / 32], t[2][16];
+    static float unit[8 * 4608 / 64], parts[8 * 4608 / 32];
     static _Alignas(64) uint8_t x[8 * 4608 * 4];
-    double norm, pack1, sums1, pack8, sums8, swiglu, residual;
+    const md_ints ints = {x, unit, parts};
+    double norm, pack1, ints1, sums1, pack8, ints8, sums8, swiglu, residual;
     TIME(norm, k->rmsnorm(rows[0], weight, 1536, 1e-6f, out));
     TIME(pack1, k->act_pack(rows[0], 4608, 1, 4608, x));
-    TIME(sums1, k->act_sums(x, 1, 4608, 64, sums));
+    TIME(ints1, k->act_ints(rows[0], 4608, 1, 4608, &ints));
+    TIME(sums1, k->act_sums(&ints, 1, 4608, 64, sums));
     TIME(pack8, k->act_pack(rows[0], 4608, 8, 4608, x));
-    TIME(sums8, k->act_sums(x, 8, 4608, 64, sums));
+    TIME(ints8, k->act_ints(rows[0], 4608, 8, 4608, &ints));
+    TIME(sums8, k->act_sums(&ints, 8, 4608, 64, sums));
     TIME(swiglu, k->swiglu(t[0], NULL, t[1], NULL, out));
     TIME(residual, k->residual(t[0], NULL, out));
-    printf("%-10s rmsnorm 1536: %.0f ns; 4608 activations, 1 column: pack %.0f, sums %.0f; 8 columns: pack %.0f, sums "
-           "%.0f; swiglu %.1f, residual %.1f\n",
-           k->name, norm, pack1, sums1, pack8, sums8, swiglu, residual);
+    printf("%-10s rmsnorm 1536: %.0f ns; 4608 activations, 1 column: pack %.0f, integers %.0f, sums %.0f; 8 columns: "
+           "pack %.0f, integers %.0f, sums %.0f; swiglu %.1f, residual %.1f\n",
+           k->name, norm, pack1, ints1, sums1, pack8, ints8, sums8, swiglu, residual);
 }
 
 static void bench_attention(const md_kernels *k) {

@@ -162,6 +162,10 @@ typedef struct md_text_span {
     bool parse;
 } md_text_span;
 
+// MD_E_FORMAT where it can't be the tokenizer of a model with a vocabulary of `vocab` tokens: an ordinary token's id is
+// beyond it, or what begins every text is, or texts become no tokens at all. md_model_open has this checked.
+MD_API md_status md_tokenizer_check(const md_tokenizer *tokenizer, uint32_t vocab, md_error *err);
+
 // *ids: an array of *n ids for md_free (never NULL on MD_OK). flags: MD_ENCODE_*.
 MD_API md_status md_encode(const md_tokenizer *tokenizer, const char *text, size_t size, uint32_t flags, uint32_t **ids,
                            size_t *n, md_error *err);
@@ -299,7 +303,7 @@ enum { MD_STOP_MAX = 64, MD_STOP_SIZE_MAX = 4096, MD_TOP_LOGPROBS_MAX = 64 };
 typedef struct md_generation_params {
     md_sampling sampling;
     uint32_t max_tokens;     // 0: until the context is full
-    const char *const *stop; // [stop_count] strings that end the text and are not part of it; copied; none empty
+    const char *const *stop; // [stop_count] strings that end the text and are not part of it; copied; UTF-8, none empty
     size_t stop_count;       // at most MD_STOP_MAX, each of at most MD_STOP_SIZE_MAX bytes
     bool ignore_eos;         // go on past end-of-text tokens
     bool keep_special;       // write control tokens into the text

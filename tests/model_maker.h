@@ -63,6 +63,16 @@ static inline void mm_remove(char *dir) {
     free(dir);
 }
 
+// Files and folders in a folder but for those whose name begins with a dot.
+static inline int mm_count(const char *dir) {
+    DIR *entries = opendir(dir);
+    const struct dirent *entry;
+    int count = 0;
+    while ((entry = readdir(entries))) count += entry->d_name[0] != '.';
+    closedir(entries);
+    return count;
+}
+
 // Without the fsync that md_file_write_atomic does: tests write thousands of files.
 static inline void mm_write(const char *dir, const char *name, const char *text, size_t n) {
     char *path = md_path_join(dir, name);

@@ -63,18 +63,21 @@ static uint32_t md_bf16_ulps(float a, float b) {
 
 // Counts of a comparison: `exact` equal bits, `worst` distance in bf16 steps, `relative` the worst distance over the
 // fixture's largest value (a value near zero, the rest of a cancellation, can be many steps away and still be close).
+// `far` values are more than a step away, and at most `far_relative` of their fixture's largest value.
 typedef struct md_fixture_score {
-    size_t values, exact;
+    size_t values, exact, far;
     uint32_t worst;
-    double relative;
+    double relative, far_relative;
 } md_fixture_score;
 
 static void md_fixture_compare(md_fixture_score *score, const float *found, const float *expected, size_t n) {
     double largest = 0;
     for (size_t i = 0; i < n; i++) largest = fmax(largest, fabs(expected[i]));
     for (size_t i = 0; i < n; i++) {
-        score->relative = fmax(score->relative, fabs((double)found[i] - expected[i]) / largest);
+        double relative = fabs((double)found[i] - expected[i]) / largest;
         uint32_t distance = md_bf16_ulps(found[i], expected[i]);
+        score->relative = fmax(score->relative, relative);
+        if (distance > 1) score->far++, score->far_relative = fmax(score->far_relative, relative);
         score->values++;
         score->exact += distance == 0;
         if (distance > score->worst) score->worst = distance;

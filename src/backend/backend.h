@@ -65,7 +65,7 @@ typedef struct md_burst_column {
     const uint32_t *stop;     // producing one of these ends the call; it is handed on, too
     uint32_t stop_count;      // at most 32, and so many different ones in all columns
     md_choice choice;
-    float *logits; // [vocab], filled when the column ends undecided
+    float *logits; // [vocab], filled when the column ends undecided; NULL: not wanted
     // From the calling thread, as tokens come; false ends the call. Of the engine only kv_close may be called from it.
     bool (*on_token)(void *user, uint32_t token);
     void *user;

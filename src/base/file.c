@@ -113,7 +113,7 @@ static md_status write_fully(int fd, const void *bytes, size_t n, const char *pa
     return MD_OK;
 }
 
-md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md_error *err) {
+static md_status write_atomic(const char *path, const void *bytes, size_t n, mode_t mode, md_error *err) {
     size_t len = strlen(path) + 16;
     char *temp = malloc(len);
     if (!temp) return md_fail(err, MD_E_MEMORY, "%s: out of memory", path);
@@ -125,7 +125,7 @@ md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md
         free(temp);
         return status;
     }
-    fchmod(fd, 0644);
+    fchmod(fd, mode);
     MD_TRY_GOTO(write_fully(fd, bytes, n, path, err));
     if (fsync(fd) != 0) {
         status = md_fail_errno(err, "cannot sync", path);
@@ -148,6 +148,14 @@ fail:
     unlink(temp);
     free(temp);
     return status;
+}
+
+md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md_error *err) {
+    return write_atomic(path, bytes, n, 0644, err);
+}
+
+md_status md_file_write_private(const char *path, const void *bytes, size_t n, md_error *err) {
+    return write_atomic(path, bytes, n, 0600, err);
 }
 
 bool md_file_exists(const char *path) {

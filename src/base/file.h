@@ -17,6 +17,8 @@ md_status md_file_read_all(const char *path, size_t max, char **out, size_t *out
 
 // Writes `n` bytes to a temporary file beside `path`, fsyncs, and renames it over `path`: whole or not at all.
 md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md_error *err);
+// The same, and its owner alone may read it.
+md_status md_file_write_private(const char *path, const void *bytes, size_t n, md_error *err);
 
 bool md_file_exists(const char *path);
 // Something has this name, be it a folder, a pipe or a dangling link: what is there but no regular file is for the

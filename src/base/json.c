@@ -28,6 +28,16 @@ md_status md_json_read_file(const char *path, size_t max, json_t **out, md_error
     return status;
 }
 
+json_t *md_json_text(const char *text) {
+    json_t *out = json_string(text);
+    if (out) return out;
+    char copy[4096];
+    size_t n = 0;
+    for (; text[n] && n + 1 < sizeof copy; n++) copy[n] = (unsigned char)text[n] > 127 ? '?' : text[n];
+    copy[n] = 0;
+    return json_string(copy);
+}
+
 const char *md_json_type_name(const json_t *value) {
     if (!value) return "nothing";
     switch (json_typeof(value)) {

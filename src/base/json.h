@@ -36,6 +36,9 @@ md_status md_json_get_bool(const json_t *object, const char *key, bool *out, con
 // *out borrows from the object.
 md_status md_json_get_string(const json_t *object, const char *key, const char **out, const char *what, md_error *err);
 
+// Text as a JSON string; a path in it may be no UTF-8, and then shows '?' for its bytes above 127.
+json_t *md_json_text(const char *text);
+
 const char *md_json_type_name(const json_t *value); // "a string", "an object", "nothing", ...
 
 #endif

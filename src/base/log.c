@@ -7,12 +7,24 @@
 
 static _Atomic int log_level = -1; // -1: not read from the environment yet
 
-static int level_from_environment(void) {
+// -1: none of the levels' names.
+static int level_named(const char *text) {
     static const char *const names[] = {"error", "warn", "info", "debug"};
-    const char *text = getenv("MEGADECODE_LOG");
-    for (int i = 0; text && i < 4; i++)
+    for (int i = 0; i < 4; i++)
         if (strcmp(text, names[i]) == 0) return i;
-    return MD_LOG_WARN;
+    return -1;
+}
+
+static int level_from_environment(void) {
+    const char *text = getenv("MEGADECODE_LOG");
+    int level = text ? level_named(text) : -1;
+    return level < 0 ? MD_LOG_WARN : level;
+}
+
+md_status md_log_check(md_error *err) {
+    const char *text = getenv("MEGADECODE_LOG");
+    if (!text || !*text || level_named(text) >= 0) return MD_OK;
+    return md_fail(err, MD_E_USAGE, "MEGADECODE_LOG: found \"%.60s\", expected error, warn, info or debug", text);
 }
 
 void md_log_set_level(md_log_level level) {

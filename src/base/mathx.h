@@ -42,6 +42,17 @@ static inline float md_expf(float x) {
     return md_f32_from_bits(md_f32_bits(p) + (md_f32_bits(t) << 23));
 }
 
+// The power of two that values of magnitude up to m share when they are written as integers of 16 bits:
+// t = fmaf(v, *inverse, MD_EXP_MAGIC) holds n = rint(v * *inverse) in its low 16 bits, and v is n times the unit but
+// for half a unit. |n| <= 32514, so that n is two signed digits of base 256 too (at most 32639). An m that is infinite
+// or NaN (or finite and within 1/128 of infinity) has a NaN for its unit. m: sign bit clear.
+static inline float md_shared_unit(float m, float *inverse) {
+    uint32_t exponent = md_f32_bits(m * 1.0078125f) >> 23 & 255; // 1/128 of room
+    if (exponent < 16) exponent = 16;                            // the unit stays a normal number
+    *inverse = md_f32_from_bits((268 - exponent) << 23);
+    return exponent == 255 ? md_f32_from_bits(0x7fc00000u) : md_f32_from_bits((exponent - 14) << 23);
+}
+
 // sin and cos of an fp32 angle, |angle| < 2^24, computed in double and rounded once.
 void md_sincosf(float angle, float *sine, float *cosine);
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/cpu_info.h"
+#include "base/json.h"
 #include "cli/output.h"
 
 enum { MAX_CACHES = 8 };
@@ -71,11 +72,11 @@ json_t *md_bench_json(const md_bench_options *options, const md_bench_result *re
     const md_bench_side *last = &result->side[options->sides - 1];
     json_t *root = json_pack(
         "{s:o s:s s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:o s:f s:f s:I s:f s:f s:f}", "model",
-        md_out_text(last->info.name), "engine", last->info.engine, "backend", last->info.backend, "device",
+        md_json_text(last->info.name), "engine", last->info.engine, "backend", last->info.backend, "device",
         last->info.device, "machine", md_cpu_name(machine, sizeof machine), "date", date, "version", md_version(),
         "workers", (json_int_t)last->rate.workers, "prompt", (json_int_t)options->prompt, "decode",
         (json_int_t)options->decode, "depth", (json_int_t)options->depth, "repeats", (json_int_t)options->repeats, "kv",
-        md_out_text(kv_name(options)), "decode_tps", last->rate.decode_tps, "prefill_tps", last->rate.prefill_tps,
+        md_json_text(kv_name(options)), "decode_tps", last->rate.decode_tps, "prefill_tps", last->rate.prefill_tps,
         "bytes_per_token", (json_int_t)last->info.bytes_per_token, "read_gbps", last->rate.read_gbps, "ceiling_gbps",
         last->rate.ceiling_gbps, "ceiling_fraction", last->rate.ceiling_fraction);
     if (options->sides == 2) {

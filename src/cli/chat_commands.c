@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "cli/chat_state.h"
 
 const md_option md_chat_answer_options[MD_CHAT_ANSWER_OPTIONS] = {
@@ -103,11 +104,11 @@ static md_status set_stop(md_chat *chat, const char *value, md_error *err) {
         chat->sampling.stop.count = 0;
         return MD_OK;
     }
-    json_t *text = json_string(value);
-    if (!text || json_array_append_new(chat->stops, text) != 0)
-        return md_fail(err, MD_E_USAGE, "stop: the text is no UTF-8, or memory ran out");
+    MD_TRY(md_utf8_check("stop", value, strlen(value), MD_E_USAGE, err));
     if (strlen(value) > MD_STOP_SIZE_MAX)
         return md_fail(err, MD_E_USAGE, "stop: found %zu bytes, expected at most %d", strlen(value), MD_STOP_SIZE_MAX);
+    json_t *text = json_string(value);
+    if (!text || json_array_append_new(chat->stops, text) != 0) return md_fail(err, MD_E_MEMORY, "out of memory");
     return md_option_set(md_sampling_options_table, SAMPLING_OPTIONS, &chat->sampling, "stop", json_string_value(text),
                          err);
 }
@@ -127,7 +128,9 @@ static md_status run_set(md_chat *chat, const char *rest, md_error *err) {
     if (strcmp(name, md_chat_answer_options->name) == 0)
         return md_option_set(md_chat_answer_options, MD_CHAT_ANSWER_OPTIONS, &chat->tokens, name, rest, err);
     md_status status = md_option_set(md_sampling_options_table, SAMPLING_OPTIONS, &chat->sampling, name, rest, err);
-    return status == MD_OK ? MD_OK : md_fail_context(err, status, "/set (alone it lists the names and values)");
+    if (status != MD_OK) return md_fail_context(err, status, "/set (alone it lists the names and values)");
+    if (strcmp(name, "seed") == 0) chat->attempts = 0; // the next answer is this seed's first
+    return MD_OK;
 }
 
 md_status md_chat_think(md_chat *chat, bool on, md_error *err) {
@@ -160,6 +163,11 @@ static md_status run_ctx(md_chat *chat, const char *rest, md_error *err) {
     if (*rest) return md_fail(err, MD_E_USAGE, "/ctx: found \"%.60s\", expected nothing", rest);
     MD_TRY(md_chat_count(chat, &tokens, err));
     uint32_t context = md_session_context(chat->session);
+    if (tokens > context) {
+        fprintf(stderr, "context: too small: %zu tokens in %zu messages, and there is room for %" PRIu32 "\n", tokens,
+                json_array_size(chat->messages), context);
+        return MD_OK;
+    }
     fprintf(stderr, "context: %zu of %" PRIu32 " tokens (%zu%%) in %zu messages; KV cache %.1f MB\n", tokens, context,
             tokens * 100 / context, json_array_size(chat->messages), (double)md_session_kv_bytes(chat->session) * 1e-6);
     return MD_OK;
@@ -184,7 +192,7 @@ static const command commands[COMMANDS] = {
     {"help", "", "this list", run_help},
     {"clear", "", "forget the conversation, but for the system prompt", run_clear},
     {"system", "[TEXT]", "set the system prompt (\"\": none), or show it", run_system},
-    {"regenerate", "", "answer the last message again", run_regenerate},
+    {"regenerate", "", "answer the last message again, in another way", run_regenerate},
     {"set", "[NAME VALUE]", "change a setting (temp, seed, tokens, ...), or list them", run_set},
     {"think", "on|off|show|hide", "let the model think, or not; show its thinking, or not", run_think},
     {"ctx", "", "how full the context is", run_ctx},

@@ -2,7 +2,7 @@
 //
 // The file: MEGADECODE_HISTORY (empty: none is kept), else $XDG_STATE_HOME/megadecode/history, else
 // ~/.local/state/megadecode/history; in libedit's format, readable by its owner only, at most MD_HISTORY_ENTRIES lines.
-// Chats that run at once each add their own lines when they end. One thread.
+// Chats that run at once each add their own lines when they end, one after the other. One thread.
 #ifndef MD_CLI_CHAT_HISTORY_H
 #define MD_CLI_CHAT_HISTORY_H
 

@@ -4,25 +4,23 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "chat/messages.h"
 #include "cli/chat_state.h"
 
 enum { FILE_BYTES_MAX = 1 << 28 };
 
-static json_t *new_message(const char *role, const char *text, size_t size, md_error *err) {
-    json_t *content = json_stringn(text, size);
-    if (!content) {
-        md_fail(err, MD_E_USAGE, "a message of %zu bytes is no UTF-8, or memory ran out", size);
-        return NULL;
-    }
-    json_t *message = json_pack("{s:s,s:o}", "role", role, "content", content);
-    if (!message) md_fail(err, MD_E_MEMORY, "out of memory");
-    return message;
+// *out is a new reference.
+static md_status new_message(const char *role, const char *text, size_t size, json_t **out, md_error *err) {
+    const char *what = strcmp(role, "system") == 0 ? "the system prompt" : "the message";
+    MD_TRY(md_utf8_check(what, text, size, MD_E_USAGE, err));
+    *out = json_pack("{s:s,s:s%}", "role", role, "content", text, size);
+    return *out ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
 }
 
 md_status md_chat_add(md_chat *chat, const char *role, const char *text, size_t size, md_error *err) {
-    json_t *message = new_message(role, text, size, err);
-    if (!message) return MD_E_USAGE;
+    json_t *message;
+    MD_TRY(new_message(role, text, size, &message, err));
     return json_array_append_new(chat->messages, message) == 0 ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
 }
 
@@ -47,8 +45,8 @@ const char *md_chat_system(const md_chat *chat) {
 }
 
 md_status md_chat_set_system(md_chat *chat, const char *text, md_error *err) {
-    json_t *message = *text ? new_message("system", text, strlen(text), err) : NULL;
-    if (*text && !message) return MD_E_USAGE;
+    json_t *message = NULL;
+    if (*text) MD_TRY(new_message("system", text, strlen(text), &message, err));
     if (has_system(chat)) json_array_remove(chat->messages, 0);
     if (message && json_array_insert_new(chat->messages, 0, message) != 0)
         return md_fail(err, MD_E_MEMORY, "out of memory");
@@ -105,5 +103,6 @@ md_status md_chat_load(md_chat *chat, const char *path, md_error *err) {
         return md_fail_context(err, status, "%s", path);
     }
     json_decref(before);
+    chat->attempts = strcmp(md_chat_last_role(chat), "assistant") == 0;
     return keep_file(chat, path, err);
 }

@@ -26,6 +26,7 @@ typedef struct md_chat {
     md_sampling_args sampling; // as given on the command line, then changed by /set
     json_t *stops;             // owned: an array that holds the stop strings /set added
     md_opt_count tokens;       // most tokens of an answer
+    uint64_t attempts;         // answers that the last message has had with this seed
     char *file;                // owned: where it was saved or loaded last; NULL: nowhere
     bool person;               // somebody types at a terminal: hints and figures are shown
     bool show_thinking;
@@ -42,7 +43,8 @@ md_status md_chat_say(md_chat *chat, const char *text, size_t size, md_error *er
 // Answers the conversation as it is; its last message is the user's. *said: an answer was added.
 md_status md_chat_answer(md_chat *chat, bool *said, md_error *err);
 
-// Tokens of the conversation as the template renders it; 0 when it is empty.
+// Tokens of the context that the conversation takes, 0 when it is empty: as many as after its last answer, or, where it
+// has to be computed anew (after /load, say), as the template renders it, which may be more than there is room for.
 md_status md_chat_count(const md_chat *chat, size_t *tokens, md_error *err);
 
 // ---- messages (chat_messages.c) --------------------------------------------------------------------------------

@@ -103,6 +103,11 @@ md_status md_chat_count(const md_chat *chat, size_t *tokens, md_error *err) {
     *tokens = 0;
     if (json_array_size(chat->messages) == 0) return MD_OK;
     MD_TRY(encode(chat, false, &ids, tokens, &opened, err));
+    // Where the cache holds this conversation, what the template writes behind the last answer is not there yet; nor is
+    // the answer's last token, whose place is taken all the same.
+    uint32_t held = md_session_position(chat->session);
+    if (held && md_session_reusable(chat->session, ids, *tokens) == held)
+        *tokens = held + (held < md_session_context(chat->session));
     md_free(ids);
     return MD_OK;
 }
@@ -157,6 +162,7 @@ static md_status generate(md_chat *chat, answer *a, const uint32_t *ids, size_t 
                                    .progress = on_prefill,
                                    .progress_user = a};
     md_sampling_from_args(chat->model, &chat->sampling, &params.sampling);
+    params.sampling.seed += chat->attempts; // another answer each time, and the whole session can be repeated
     a->cached = md_session_reusable(chat->session, ids, n);
     md_status status = md_generate(chat->session, ids, n, &params, on_piece, a, result, err);
     md_progress_clear(&a->progress);
@@ -197,6 +203,7 @@ md_status md_chat_answer(md_chat *chat, bool *said, md_error *err) {
     if (status == MD_OK && !(cancelled && a.content.size == 0)) {
         status = keep(chat, &a, err);
         *said = status == MD_OK;
+        chat->attempts += *said;
     }
     if (status == MD_OK) report(chat, &result);
     md_buf_free(&a.content);
@@ -210,6 +217,7 @@ md_status md_chat_say(md_chat *chat, const char *text, size_t size, md_error *er
     bool said;
     size_t before = json_array_size(chat->messages);
     MD_TRY(md_chat_add(chat, "user", text, size, err));
+    chat->attempts = 0;
     md_status status = md_chat_answer(chat, &said, err);
     while (!said && json_array_size(chat->messages) > before)
         json_array_remove(chat->messages, json_array_size(chat->messages) - 1);

@@ -40,10 +40,10 @@ static bool print_json(const char *repo, const char *revision, const md_hub_snap
         json_array_append_new(files, json_pack("{s:s,s:I,s:s,s:s}", "name", file->name, "bytes", (json_int_t)file->size,
                                                "hash", file->etag, "state", origin_of(file)));
     }
-    return md_out_json(json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:f,s:o}", "repo", repo, "revision", revision, "commit",
-                                 snapshot->commit, "dir", snapshot->dir, "bytes", (json_int_t)snapshot->bytes,
-                                 "received_bytes", (json_int_t)snapshot->received, "seconds", snapshot->seconds,
-                                 "files", files));
+    return md_out_json(json_pack("{s:s,s:s,s:s,s:o,s:I,s:I,s:f,s:o}", "repo", repo, "revision", revision, "commit",
+                                 snapshot->commit, "dir", md_json_text(snapshot->dir), "bytes",
+                                 (json_int_t)snapshot->bytes, "received_bytes", (json_int_t)snapshot->received,
+                                 "seconds", snapshot->seconds, "files", files));
 }
 
 // The folder on stdout, for scripts; what was done on stderr.

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/pull_offer.h"
@@ -163,8 +164,9 @@ static bool report_json(const run_args *args, const md_model *model, const md_se
                                 r->decode_seconds, "prefill_tps", prefill_rate(r), "decode_tps", decode_rate(r));
     json_t *memory = json_pack("{s:I,s:I,s:I}", "peak_bytes", (json_int_t)peak_memory(), "weight_bytes",
                                (json_int_t)info.weight_bytes, "kv_bytes", (json_int_t)md_session_kv_bytes(session));
-    json_t *root = json_pack("{s:s,s:s,s:s,s:s,s:I}", "model", info.name, "engine", info.engine, "backend",
-                             info.backend, "device", info.device, "context", (json_int_t)md_session_context(session));
+    json_t *root =
+        json_pack("{s:o,s:s,s:s,s:s,s:I}", "model", md_json_text(info.name), "engine", info.engine, "backend",
+                  info.backend, "device", info.device, "context", (json_int_t)md_session_context(session));
     // Seeds above 2^63 do not fit a JSON integer; as text none loses digits.
     char seed_text[24];
     snprintf(seed_text, sizeof seed_text, "%" PRIu64, seed);

@@ -73,10 +73,15 @@ static int run_serve(const void *arguments, int words, char **word) {
     const serve_args *args = arguments;
     const char *key = args->api_key ? args->api_key : getenv("MEGADECODE_API_KEY");
     md_error err = {0};
-    char *model;
+    char *model = NULL, *dir = NULL;
     md_status status = check_key(args, key, &err);
     if (status == MD_OK) status = md_find_model(args->model.model, &model, &err);
-    if (status != MD_OK) return md_out_error("serve", false, &err);
+    if (status == MD_OK) status = md_model_dir(model, &dir, &err); // before anybody is told where to ask
+    md_free(dir);
+    if (status != MD_OK) {
+        free(model);
+        return md_out_error("serve", false, &err);
+    }
     md_server_options options = {
         .model = model,
         .host = args->host ? args->host : "127.0.0.1",

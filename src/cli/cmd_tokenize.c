@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/log.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/shared.h"
@@ -55,9 +55,6 @@ static md_status encode(const tokenize_args *args, const md_tokenizer *tokenizer
                         md_error *err) {
     uint32_t *ids = NULL, add = args->no_special ? 0 : MD_ENCODE_ADD_SPECIAL;
     size_t n = 0;
-    json_t *valid = json_stringn(text, size);
-    if (!valid) md_log(MD_LOG_WARN, "the text is no UTF-8: what is broken in it is read as U+FFFD");
-    json_decref(valid);
     MD_TRY(md_encode(tokenizer, text, size, add | MD_ENCODE_PARSE_SPECIAL, &ids, &n, err));
     md_status status = print_ids(ids, n, args->json, err);
     md_free(ids);
@@ -130,7 +127,8 @@ static md_status read_text(int words, char **word, char **out, size_t *size, md_
     *size = text.size;
     bool failed = text.failed;
     *out = md_buf_take(&text);
-    return failed || !*out ? md_fail(err, MD_E_MEMORY, "out of memory") : MD_OK;
+    if (failed || !*out) return md_fail(err, MD_E_MEMORY, "out of memory");
+    return md_utf8_check("the text", *out, *size, MD_E_USAGE, err);
 }
 
 static int tokenize(const void *arguments, int words, char **word) {
@@ -157,8 +155,7 @@ const md_command md_cmd_tokenize = {
     .name = "tokenize",
     .summary = "text to token ids, and back",
     .usage = "[TEXT]",
-    .details = "Without TEXT standard input is read, byte for byte; what is no UTF-8 in it becomes U+FFFD, with\n"
-               "a warning.",
+    .details = "Without TEXT standard input is read, byte for byte. Text that is no UTF-8 is refused.",
     .groups = tokenize_groups,
     .group_count = sizeof tokenize_groups / sizeof *tokenize_groups,
     .args_size = sizeof(tokenize_args),

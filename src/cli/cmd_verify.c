@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/shared.h"
@@ -106,6 +107,7 @@ static md_status prompt_ids(const verify_args *args, const md_model *model, uint
     const md_tokenizer *tokenizer = md_model_tokenizer(model);
     const char *text = args->prompt ? args->prompt : "Once upon a time";
     if (!tokenizer) return md_fail(err, MD_E_UNSUPPORTED, "the snapshot has no tokenizer.json to encode a prompt with");
+    MD_TRY(md_utf8_check("--prompt", text, strlen(text), MD_E_USAGE, err));
     MD_TRY(md_encode(tokenizer, text, strlen(text), MD_ENCODE_ADD_SPECIAL, ids, n, err));
     return *n ? MD_OK : md_fail(err, MD_E_USAGE, "--prompt: no tokens, expected at least one");
 }

@@ -46,7 +46,7 @@ static md_status write_docs(const char *dir, md_buf *text, md_error *err) {
 }
 
 int md_docs_main(int argc, char **argv) {
-    if (argc != 2) {
+    if (argc != 2 || argv[1][0] == '-') {
         fprintf(stderr, "usage: megadecode generate-docs DIR\n");
         return MD_EXIT_USAGE;
     }

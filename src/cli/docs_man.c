@@ -101,12 +101,17 @@ void md_docs_program_page(md_buf *out) {
     put_variable(out, "MEGADECODE_DEVICE", "the device where \\fB\\-\\-device\\fR is not given");
     put_variable(out, "MEGADECODE_THREADS", "the CPU threads where \\fB\\-\\-threads\\fR is not given");
     put_variable(out, "MEGADECODE_GROUPS", "the workers of a step where \\fB\\-\\-groups\\fR is not given");
-    put_variable(out, "MEGADECODE_CPU", "the best kernels to use: scalar, avx2, avx512, avx512bf16 or neon");
+    put_variable(out, "MEGADECODE_CPU",
+                 "the best kernels to use: scalar, avx2, avx512, avx512vnni, avx512bf16 or neon");
     put_variable(out, "MEGADECODE_HISTORY", "the file of lines typed in chats; empty: none");
-    put_variable(out, "MEGADECODE_LOG", "error, warn, info or debug");
+    put_variable(out, "MEGADECODE_LOG",
+                 "what is said on standard error: error, warn (where it is not set), info or debug");
+    put_variable(out, "MEGADECODE_API_KEY",
+                 "the key that clients of \\fBserve\\fR must send where \\fB\\-\\-api\\-key\\fR is not given");
     put_variable(out, "HF_HUB_CACHE, HF_HOME", "where the hub's cache of models lies");
     put_variable(out, "HF_TOKEN, HF_TOKEN_PATH", "the token for the hub, or the file that holds it");
     put_variable(out, "HF_ENDPOINT", "the hub's address");
+    put_variable(out, "HF_HUB_OFFLINE", "when set (not to 0), nothing is downloaded");
     put_variable(out, "NO_COLOR", "no colours, when set");
     md_buf_puts(out, ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage.\n.SH SEE ALSO\n");
     for (size_t i = 0; md_commands[i]; i++) {

@@ -219,11 +219,30 @@ static size_t option_index(const flat *options, int code) {
     return i;
 }
 
+// The long options that `word` ("--to") is the beginning of, with commas between them; how many.
+static size_t begun_options(const flat *options, const char *word, char *out, size_t size) {
+    size_t count = 0, n = strlen(word), used = 0;
+    *out = 0;
+    if (n < 3 || strncmp(word, "--", 2) != 0) return 0;
+    for (size_t i = 0; options->longs[i].name; i++) {
+        if (strncmp(options->longs[i].name, word + 2, n - 2) != 0) continue;
+        int more = snprintf(out + used, size - used, "%s--%s", count++ ? ", " : "", options->longs[i].name);
+        used = more < 0 || (size_t)more >= size - used ? size - 1 : used + (size_t)more;
+    }
+    return count;
+}
+
 static int unknown_option(const md_command *command, const flat *options, int argc, char **argv) {
-    char letter[3] = {'-', (char)optopt, 0};
+    char letter[3] = {'-', (char)optopt, 0}, begun[256];
     bool is_letter = optopt > 0 && optopt < CODE_HELP;
     const char *word = is_letter ? letter : argv[optind > 1 && optind <= argc ? optind - 1 : 1];
-    if (optopt >= CODE_FIRST) return fail(command, NULL, "%s takes no value%s", word, "");
+    if (optopt >= CODE_HELP) { // a flag
+        const char *value = strchr(word, '='), *name = "help";
+        if (optopt >= CODE_FIRST) name = options->option[option_index(options, optopt)]->name;
+        return fail(command, NULL, "--%s takes no value, found \"%.60s\"", name, value ? value + 1 : "");
+    }
+    if (!is_letter && begun_options(options, word, begun, sizeof begun) > 1)
+        return fail(command, NULL, "'%s' is the beginning of several options: %s", word, begun);
     return fail(command, is_letter ? NULL : option_guess(options, word), "unknown option '%s'%s", word, "");
 }
 

@@ -58,20 +58,10 @@ int md_out_finish(int status) {
     return status == MD_EXIT_DONE ? MD_EXIT_FAILED : status;
 }
 
-json_t *md_out_text(const char *text) {
-    json_t *out = json_string(text);
-    if (out) return out;
-    char copy[sizeof((md_error *)0)->message];
-    size_t n = 0;
-    for (; text[n] && n + 1 < sizeof copy; n++) copy[n] = (unsigned char)text[n] > 127 ? '?' : text[n];
-    copy[n] = 0;
-    return json_string(copy);
-}
-
 int md_out_error(const char *command, bool json, const md_error *error) {
     fprintf(stderr, "megadecode %s: %s\n", command, error->message);
     if (json)
         md_out_json(json_pack("{s:{s:s,s:o}}", "error", "status", md_status_name(error->code), "message",
-                              md_out_text(error->message)));
+                              md_json_text(error->message)));
     return error->code == MD_E_USAGE ? MD_EXIT_USAGE : MD_EXIT_FAILED;
 }

@@ -15,9 +15,6 @@ bool md_out_json(json_t *object);               // one line; takes the reference
 // result is what it exits with.
 int md_out_finish(int status);
 
-// Text as a JSON string; a path in it may be no UTF-8, and then shows '?' for its bytes above 127.
-json_t *md_out_text(const char *text);
-
 // Says the error on stderr as "megadecode COMMAND: message", and with `json` as {"error": {"status", "message"}} on
 // stdout. Returns the exit status: MD_EXIT_USAGE for MD_E_USAGE, else MD_EXIT_FAILED.
 int md_out_error(const char *command, bool json, const md_error *error);

@@ -10,6 +10,7 @@
 #include "base/cpu_info.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "cli/term.h"
 
 // MEGADECODE_DATA_DIR, the installed share folder, and MEGADECODE_SOURCE_DIR come from the build.
@@ -167,6 +168,11 @@ static md_status read_stream(FILE *stream, const char *name, char **out, size_t 
         return md_interrupted() ? md_fail(err, MD_E_CANCELLED, "interrupted")
                                 : md_fail(err, MD_E_IO, "%s can't be read", name);
     }
+    md_status status = md_utf8_check(name, bytes, used, MD_E_USAGE, err);
+    if (status != MD_OK) {
+        free(bytes);
+        return status;
+    }
     bytes[used] = 0;
     *out = bytes;
     *size = used;
@@ -188,6 +194,7 @@ md_status md_read_input(const char *text, const char *path, char **out, size_t *
     *out = NULL;
     if (text) {
         *size = strlen(text);
+        MD_TRY(md_utf8_check("the prompt", text, *size, MD_E_USAGE, err));
         *out = strdup(text);
         return *out ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
     }

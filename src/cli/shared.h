@@ -53,7 +53,8 @@ void md_sampling_from_args(const md_model *model, const md_sampling_args *args, 
 enum { MD_INPUT_MAX = 1 << 28 }; // bytes of a prompt
 
 // The bytes of `text`, of the file `path` ("-": standard input), or of standard input when both are NULL (with a hint
-// where that is a terminal): malloc'd, NUL-terminated, *size bytes.
+// where that is a terminal): malloc'd, NUL-terminated, *size bytes. MD_E_USAGE where they are no UTF-8: what a model
+// would read in place of the broken bytes is not what was meant.
 md_status md_read_input(const char *text, const char *path, char **out, size_t *size, md_error *err);
 
 // MD_E_FORMAT where the tokenizer gave an id that the model has no row for: the snapshot's files don't belong together.

@@ -1,8 +1,11 @@
 #include "gen/stop.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/utf8.h"
 
 typedef struct pattern {
     char *text; // owned
@@ -24,6 +27,9 @@ static md_status pattern_init(pattern *p, const char *text, size_t index, md_err
     if (size > MD_STOP_SIZE_MAX)
         return md_fail(err, MD_E_USAGE, "stop[%zu]: found %zu bytes, expected at most %d", index, size,
                        MD_STOP_SIZE_MAX);
+    char what[32];
+    snprintf(what, sizeof what, "stop[%zu]", index);
+    MD_TRY(md_utf8_check(what, text, size, MD_E_USAGE, err)); // text comes in whole characters: it would never match
     p->text = malloc(size + 1);
     p->border = calloc(size, sizeof *p->border);
     if (!p->text || !p->border) return md_fail(err, MD_E_MEMORY, "stop[%zu]: out of memory", index);

@@ -14,7 +14,7 @@
 
 typedef struct md_stop md_stop;
 
-// Copies the strings. MD_E_USAGE: more than MD_STOP_MAX, an empty one, one longer than MD_STOP_SIZE_MAX.
+// Copies the strings. MD_E_USAGE: more than MD_STOP_MAX, an empty one, one longer than MD_STOP_SIZE_MAX or no UTF-8.
 md_status md_stop_open(const char *const *strings, size_t count, md_stop **out, md_error *err);
 void md_stop_close(md_stop *stop); // NULL is fine
 

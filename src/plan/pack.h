@@ -55,10 +55,9 @@ typedef struct md_tile_codec {
 
 // Codec "lanes": what the CPU kernels read. A chunk of a quantized tile is
 //   16 scales, 16 biases (bf16 or f32; lane r = row r), then the codes;
-//   Q4: for each 8 columns one 64-byte vector of 16 little-endian u32, lane r = row r: nibbles 0..3 are columns 0,2,4,6
-//   and
-//       nibbles 4..7 are columns 1,3,5,7 of the eight (so `u16 >> 4i` gives columns 2i and 2i+1 in the two halves);
-//   Q8: for each 2 columns 32 bytes: [row 0: c0 c1][row 1: c0 c1]...;
+//   Q8: for each 4 columns one 64-byte vector: [row 0: c0 c1 c2 c3][row 1: c0 c1 c2 c3]...;
+//   Q4: for each 8 columns one 64-byte vector: the low nibbles are Q8's vector of the first four, the high ones of the
+//       other four;
 // a chunk of an unquantized tile: for each 2 columns 16 x {c0, c1} of the cell's type.
 extern const md_tile_codec md_codec_lanes;
 

@@ -22,19 +22,21 @@ static void lanes_shape(const md_matrix *matrix, md_tile_shape *out) {
     out->tile_bytes = out->chunks * out->chunk_bytes;
 }
 
-// Nibbles 0..7 to the order 0,2,4,6,1,3,5,7: three exchanges of neighbouring bit fields.
+// Nibbles 0..7 to the order 0,4,1,5,2,6,3,7, so that byte b holds columns b and b + 4 of eight; and back. Exchanges of
+// neighbouring bit fields.
 static uint32_t nibbles_split(uint32_t v) {
-    uint32_t t = (v ^ (v >> 4)) & 0x00f000f0u;
-    v ^= t ^ (t << 4); // 0 2 1 3 4 6 5 7
-    t = (v ^ (v >> 8)) & 0x0000ff00u;
-    return v ^ t ^ (t << 8);
+    uint32_t t = (v ^ (v >> 8)) & 0x0000ff00u;
+    v ^= t ^ (t << 8); // of bytes: 0 2 1 3
+    t = (v ^ (v >> 4)) & 0x00f000f0u;
+    v ^= t ^ (t << 4);
+    return v;
 }
 
 static uint32_t nibbles_join(uint32_t v) {
-    uint32_t t = (v ^ (v >> 8)) & 0x0000ff00u;
-    v ^= t ^ (t << 8);
-    t = (v ^ (v >> 4)) & 0x00f000f0u;
-    return v ^ t ^ (t << 4);
+    uint32_t t = (v ^ (v >> 4)) & 0x00f000f0u;
+    v ^= t ^ (t << 4);
+    t = (v ^ (v >> 8)) & 0x0000ff00u;
+    return v ^ t ^ (t << 8);
 }
 
 // One lane's scales (or biases) into every chunk, at byte `at` of the chunk, and back.
@@ -85,13 +87,13 @@ static void pack_q8(const md_tile_shape *shape, uint32_t bits, const uint8_t *ro
         md_codes_unpack(row, bits, shape->group, bytes);
         row = bytes;
     }
-    for (uint32_t p = 0; p < shape->group / 2; p++) memcpy(codes + 32 * p + 2 * lane, row + 2 * p, 2);
+    for (uint32_t q = 0; q < shape->group / 4; q++) memcpy(codes + 64 * q + 4 * lane, row + 4 * q, 4);
 }
 
 static void unpack_q8(const md_tile_shape *shape, uint32_t bits, const uint8_t *codes, uint32_t lane, uint8_t *row) {
     uint8_t bytes[MAX_GROUP];
     uint8_t *to = bits == 8 ? row : bytes;
-    for (uint32_t p = 0; p < shape->group / 2; p++) memcpy(to + 2 * p, codes + 32 * p + 2 * lane, 2);
+    for (uint32_t q = 0; q < shape->group / 4; q++) memcpy(to + 4 * q, codes + 64 * q + 4 * lane, 4);
     if (bits != 8) md_codes_pack(bytes, bits, shape->group, row);
 }
 

@@ -15,11 +15,13 @@
 #include "server/route.h"
 
 enum {
-    CONNECTION_MEMORY = 64 << 10, // of a connection's head and write buffer
-    STACK_BYTES = 2 << 20,        // of a connection's thread; templates and schemas recurse within bounds
-    BODIES_MAX = 256 << 20,       // bytes of all bodies being received
-    URL_MAX = 8 << 10,            // bytes
-    DRAIN_MAX = 64 << 20,         // a refused body up to this is read to its end, so that the client reads the refusal
+    HEAD_MAX = 64 << 10,           // bytes of all headers
+    CONNECTION_MEMORY = 128 << 10, // of a connection's head and write buffer: a head that is too large can be read and
+                                   // refused by an error object; libmicrohttpd refuses what does not fit in here
+    STACK_BYTES = 2 << 20,         // of a connection's thread; templates and schemas recurse within bounds
+    BODIES_MAX = 256 << 20,        // bytes of all bodies being received
+    URL_MAX = 8 << 10,             // bytes
+    DRAIN_MAX = 64 << 20,          // a refused body up to this is read to its end, so that the client reads the refusal
     BACKLOG = 512
 };
 
@@ -34,11 +36,13 @@ typedef struct head_count {
     int lengths, encodings, hosts;
     bool bad_length, bad_encoding;
     uint64_t length;
+    size_t bytes;
 } head_count;
 
 static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *key, const char *value) {
     (void)kind;
     head_count *count = user;
+    count->bytes += strlen(key) + (value ? strlen(value) : 0) + 4; // ": " and the line's end
     if (strcasecmp(key, "Host") == 0) count->hosts++;
     if (strcasecmp(key, "Transfer-Encoding") == 0) {
         count->encodings++;
@@ -66,6 +70,8 @@ static unsigned check_head(md_request *r, const char *url, const char *version, 
     if (*at_once) return MD_BAD_HOST;
     *at_once = strlen(url) > URL_MAX;
     if (*at_once) return MHD_HTTP_URI_TOO_LONG;
+    *at_once = count.bytes > HEAD_MAX;
+    if (*at_once) return MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE;
     *at_once = count.length > DRAIN_MAX;
     if (count.length > r->app->options->body_max) return MHD_HTTP_CONTENT_TOO_LARGE;
     return md_request_header(r, "Content-Encoding") ? MHD_HTTP_UNSUPPORTED_MEDIA_TYPE : 0;

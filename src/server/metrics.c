@@ -5,8 +5,8 @@
 
 static const uint64_t bounds_ms[MD_METRIC_BUCKETS - 1] = {5, 10, 25, 50, 100, 250, 500, 1000, 5000, 15000, 60000};
 
-static const unsigned statuses[MD_METRIC_STATUSES] = {200, 204, 304, 400, 401, 403, 404, 405, 408,
-                                                      411, 413, 415, 429, 500, 503, 504, 0};
+static const unsigned statuses[MD_METRIC_STATUSES] = {200, 204, 304, 400, 401, 403, 404, 405, 408, 411,
+                                                      413, 414, 415, 429, 431, 500, 503, 504, 0};
 
 static uint64_t get(atomic_uint_fast64_t *counter) { return atomic_load_explicit(counter, memory_order_relaxed); }
 

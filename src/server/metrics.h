@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 
-enum { MD_METRIC_BUCKETS = 12, MD_METRIC_STATUSES = 17 };
+enum { MD_METRIC_BUCKETS = 12, MD_METRIC_STATUSES = 19 };
 
 typedef struct md_histogram {
     atomic_uint_fast64_t buckets[MD_METRIC_BUCKETS]; // not cumulative; the last one takes everything above

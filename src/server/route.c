@@ -174,6 +174,9 @@ void md_route_refuse(md_request *request, unsigned status) {
     case 415:
         md_reply_error(request, 415, bad, "unsupported_encoding", NULL, "bodies with a Content-Encoding are not read");
         return;
+    case 431:
+        md_reply_error(request, 431, bad, "head_too_large", NULL, "the request's headers are larger than 64 KiB");
+        return;
     default: md_reply_overloaded(request, MD_SUBMIT_FULL); return;
     }
 }

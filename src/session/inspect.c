@@ -39,7 +39,7 @@ static json_t *rope_json(writer *w, const md_rope *rope) {
 }
 
 static void put_hyperparameters(writer *w, json_t *root, const md_snapshot *s) {
-    put(w, root, "dir", json_string(s->dir));
+    put(w, root, "dir", md_json_text(s->dir));
     put(w, root, "architecture", json_string("llama"));
     put_uint(w, root, "layers", s->layers);
     put_uint(w, root, "hidden", s->hidden);

@@ -89,13 +89,18 @@ md_status md_model_assemble(const char *name, md_snapshot *snapshot, md_plan *pl
     return MD_OK;
 }
 
-static md_status open_tokenizer(const char *dir, md_tokenizer **out, md_error *err) {
+// A tokenizer of another model would make nonsense of every prompt, or ids that the model has no rows for.
+static md_status open_tokenizer(const md_snapshot *snapshot, md_tokenizer **out, md_error *err) {
+    const char *dir = snapshot->dir;
     *out = NULL;
     char *path = md_path_join(dir, "tokenizer.json");
     if (!path) return md_fail(err, MD_E_MEMORY, "%s: out of memory", dir);
     bool exists = md_path_present(path);
     free(path);
-    return exists ? md_tokenizer_open(dir, out, err) : MD_OK;
+    if (!exists) return MD_OK;
+    MD_TRY(md_tokenizer_open(dir, out, err));
+    md_status status = md_tokenizer_check(*out, snapshot->vocab, err);
+    return status == MD_OK ? MD_OK : md_fail_context(err, status, "%s", dir);
 }
 
 md_status md_model_open(const char *name, const md_model_options *options, md_model **out, md_error *err) {
@@ -108,7 +113,7 @@ md_status md_model_open(const char *name, const md_model_options *options, md_mo
     double start = md_clock_seconds();
     *out = NULL;
     MD_TRY_GOTO(md_snapshot_open(name, &snapshot, err));
-    MD_TRY_GOTO(open_tokenizer(snapshot->dir, &tokenizer, err));
+    MD_TRY_GOTO(open_tokenizer(snapshot, &tokenizer, err));
     MD_TRY_GOTO(md_plan_build(snapshot, &plan, err));
     MD_TRY_GOTO(md_device_open(plan, options ? options : &defaults, &engine, err));
     MD_TRY(md_model_assemble(name, snapshot, plan, engine, tokenizer, out, err));

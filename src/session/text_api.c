@@ -61,6 +61,24 @@ md_status md_decode(const md_tokenizer *tokenizer, const uint32_t *ids, size_t n
     return MD_OK;
 }
 
+md_status md_tokenizer_check(const md_tokenizer *tokenizer, uint32_t vocab, md_error *err) {
+    static const char wrong[] =
+        "tokenizer.json: %s %zu, but config.json's \"vocab_size\" is %u: it is not this model's "
+        "tokenizer";
+    size_t known = md_tokenizer_vocab_size(tokenizer), n;
+    uint32_t *ids;
+    for (size_t id = vocab; id < known; id++) // control tokens may lie there: they harm nobody until they are used
+        if (md_tokenizer_token_bytes(tokenizer, (uint32_t)id, &n) && !md_tokenizer_is_special(tokenizer, (uint32_t)id))
+            return md_fail(err, MD_E_FORMAT, wrong, "has the token", id, vocab);
+    MD_TRY(md_encode(tokenizer, "Hello", 5, MD_ENCODE_ADD_SPECIAL, &ids, &n, err));
+    md_status status = n ? MD_OK : md_fail(err, MD_E_FORMAT, "tokenizer.json: makes no tokens of a text");
+    for (size_t i = 0; i < n && status == MD_OK; i++)
+        if (ids[i] >= vocab)
+            status = md_fail(err, MD_E_FORMAT, wrong, "begins a text with the token", (size_t)ids[i], vocab);
+    md_free(ids);
+    return status;
+}
+
 uint64_t md_random_seed(void) {
     uint64_t seed;
     if (getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) return seed;

@@ -1,25 +1,5 @@
 #include "text/utf8.h"
 
-#include <string.h>
-
-size_t md_utf8_valid_prefix(const char *bytes, size_t n) {
-    size_t at = 0;
-    while (at < n) {
-        uint64_t word;
-        if (n - at >= sizeof word) { // eight ASCII bytes at a time
-            memcpy(&word, bytes + at, sizeof word);
-            if (!(word & 0x8080808080808080u)) {
-                at += sizeof word;
-                continue;
-            }
-        }
-        size_t size;
-        if (md_utf8_scan(bytes + at, n - at, &size) != MD_UTF8_CHAR) return at;
-        at += size;
-    }
-    return n;
-}
-
 uint32_t md_utf8_decode(const char *text, size_t n, size_t *size) {
     const unsigned char *at = (const unsigned char *)text;
     uint32_t first = at[0];

@@ -10,9 +10,6 @@
 
 #define MD_UTF8_REPLACEMENT "\xef\xbf\xbd" // U+FFFD
 
-// Bytes from the start that are whole valid characters: n when all of it is valid UTF-8.
-size_t md_utf8_valid_prefix(const char *bytes, size_t n);
-
 // The character at the start of VALID text[0..n), n > 0; *size = its bytes.
 uint32_t md_utf8_decode(const char *text, size_t n, size_t *size);
 

@@ -56,6 +56,33 @@ static inline void bad_free(bad_model *b) {
     mm_remove(b->dir);
 }
 
+// ---- the snapshot of a file of tests: cmocka_run_group_tests(tests, bad_setup, bad_teardown) ---------------------
+
+static bad_model bad;
+
+static inline int bad_setup(void **state) {
+    (void)state;
+    mm_shape shape = MM_SHAPE;
+    bad = bad_make(&shape);
+    return 0;
+}
+
+static inline int bad_setup_one_layer(void **state) {
+    (void)state;
+    mm_shape shape = MM_SHAPE;
+    shape.layers = 1;
+    bad = bad_make(&shape);
+    return 0;
+}
+
+static inline int bad_teardown(void **state) {
+    (void)state;
+    bad_free(&bad);
+    return 0;
+}
+
+// ---- spoiling it -------------------------------------------------------------------------------------------------
+
 static inline void bad_write_json(const bad_model *b, const char *name, const json_t *root) {
     char *text = json_dumps(root, JSON_ENCODE_ANY);
     mm_write(b->dir, name, text, strlen(text));

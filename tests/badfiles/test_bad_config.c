@@ -1,21 +1,6 @@
 // Broken or unmodelled config.json, generation_config.json and kv_config.json.
 #include "badfiles/bad_model.h"
 
-static bad_model bad;
-
-static int make(void **state) {
-    (void)state;
-    mm_shape shape = MM_SHAPE;
-    bad = bad_make(&shape);
-    return 0;
-}
-
-static int unmake(void **state) {
-    (void)state;
-    bad_free(&bad);
-    return 0;
-}
-
 typedef struct bad_value {
     const char *key, *value; // value NULL: the key is removed
     const char *message;     // besides config.json and the key
@@ -319,5 +304,5 @@ int main(void) {
         cmocka_unit_test(refuses_broken_generation_config),
         cmocka_unit_test(refuses_broken_kv_config),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, bad_setup, bad_teardown);
 }

@@ -3,22 +3,6 @@
 
 #include "badfiles/bad_model.h"
 
-static bad_model bad;
-
-static int make(void **state) {
-    (void)state;
-    mm_shape shape = MM_SHAPE;
-    shape.layers = 1;
-    bad = bad_make(&shape);
-    return 0;
-}
-
-static int unmake(void **state) {
-    (void)state;
-    bad_free(&bad);
-    return 0;
-}
-
 static void refuses_files_too_small(void **state) {
     (void)state;
     const size_t sizes[] = {0, 3, 7, 8};
@@ -211,5 +195,5 @@ int main(void) {
         cmocka_unit_test(survives_every_flipped_byte_and_every_cut),
         cmocka_unit_test(a_file_cut_after_opening_is_an_error),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, bad_setup_one_layer, bad_teardown);
 }

@@ -1,22 +1,6 @@
 // Weight files that are sound in themselves but not what config.json describes, and indexes that point astray.
 #include "badfiles/bad_model.h"
 
-static bad_model bad;
-
-static int make(void **state) {
-    (void)state;
-    mm_shape shape = MM_SHAPE;
-    shape.layers = 1;
-    bad = bad_make(&shape);
-    return 0;
-}
-
-static int unmake(void **state) {
-    (void)state;
-    bad_free(&bad);
-    return 0;
-}
-
 // The header with one tensor's dtype and shape replaced; the bytes stay the same.
 static void reshape(const char *name, const char *dtype, const char *shape) {
     json_t *header = json_deep_copy(bad.header), *entry = json_object_get(header, name);
@@ -238,5 +222,5 @@ int main(void) {
         cmocka_unit_test(refuses_a_tensor_in_two_files),
         cmocka_unit_test(refuses_a_shard_cut_by_one_page),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, bad_setup_one_layer, bad_teardown);
 }

@@ -3,6 +3,7 @@
 
 The answers' right values come from `megadecode run` on the prompt written out by hand. Nothing waits for a time to pass:
 each step waits for text, with a limit that a loaded machine stays under."""
+import fcntl
 import json
 import os
 import pty
@@ -13,21 +14,16 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, "tests")
+from checks import check, finish
+
 PROGRAM = os.path.abspath(sys.argv[1])
 MODEL = os.path.abspath("models/fairytales")
 LIMIT = 120
 UP, CTRL_A, CTRL_C, CTRL_D, BACKSPACE = b"\x1b[A", b"\x01", b"\x03", b"\x04", b"\x7f"
-failures = 0
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("MEGADECODE_") and k not in ("NO_COLOR", "LC_ALL")}
 ENV.update(TERM="xterm", LANG="C", MEGADECODE_THREADS="1")
 GREEDY = ["-m", MODEL, "--temp", "0"]
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {text}", flush=True)
 
 
 def chat(text, *args, code=0, say=()):
@@ -158,6 +154,18 @@ def test_answers():
 
 def test_settings():
     sampled = ["-m", MODEL, "-n", "20"]
+    # An answer that is asked for again is another one, and all of it is the same in the next session.
+    again = ["hi", "/regenerate", "/regenerate", "ho", "/regenerate", "/set seed 7", "/regenerate"]
+    seeded = [*sampled, "--temp", "0.9", "--seed", "7"]
+    said = chat("\n".join(again), *seeded)
+    check(said == chat("\n".join(again), *seeded), "a session with a seed is repeatable")
+    answers = [chat("\n".join(again[:i]), *seeded) for i in range(1, 8)]
+    answers = [whole[len(before):] for whole, before in zip(answers, [""] + answers)]
+    check("".join(answers) == said and answers[5] == "", f"answers in pieces: {answers}")
+    check(len(set(answers[:3])) == 3 and answers[3] != answers[4], f"/regenerate with a seed: {answers}")
+    check(answers[6] == answers[3], f"/set seed 7 is the seed that the first answer had: {answers}")
+    check(chat("hi\n/regenerate\n", *GREEDY, "-n", "20", "--seed", "7").count(chat("hi\n", *GREEDY, "-n", "20")) == 2,
+          "temperature 0 has one answer")
     seven = chat("/set temp 0.9\n/set seed 7\nhi", *sampled)
     check(seven == chat("hi", *sampled, "--temp", "0.9", "--seed", "7"), "/set seed is --seed")
     check(seven != chat("hi", *sampled, "--temp", "0.9", "--seed", "8"), "another seed, another text")
@@ -182,7 +190,10 @@ def test_mistakes():
     chat("/think on", *GREEDY, code=1, say="no switch for thinking")
     chat("hi\n/save /nowhere/at/all.json", *GREEDY, "-n", "1", code=1, say="/nowhere/at/all.json")
     chat("/load /nowhere/at/all.json", *GREEDY, code=1, say="/nowhere/at/all.json")
-    chat(b"caf\xe9\n", *GREEDY, code=2, say="UTF-8")
+    chat(b"caf\xe9!\n", *GREEDY, code=2, say="the message: found 0xE9 at byte offset 3, expected UTF-8")
+    chat(b"/system caf\xe9\n", *GREEDY, code=2, say="the system prompt: found 0xE9 at byte offset 3")
+    chat(b"/set stop a\xe9\n", *GREEDY, code=2, say="stop: found 0xE9 at byte offset 1")
+    chat("hi", *GREEDY, "--system", b"\xe9", code=2, say="the system prompt: found 0xE9 at byte offset 0")
     chat("hi", *GREEDY, "--no-think", code=1, say="no switch for thinking")
     chat("hi", *GREEDY, "--chat-template-file", "/nowhere.jinja", code=1, say="/nowhere.jinja")
     chat("hi", *GREEDY, "-c", "5000", code=2, say="5000")
@@ -297,13 +308,35 @@ def test_full_context(folder):
     terminal.prompt()
     check(b"context is full" in terminal.line("hello"), "an answer that fills the context")
     check(b"context is full" in terminal.line("more"), "no room for another")
-    check(b"in 2 messages" in terminal.line("/ctx"), "a message without an answer is taken back")
+    check(b"context: 64 of 64 tokens (100%) in 2 messages" in terminal.line("/ctx"), "a message without an answer is taken back")
     terminal.line("/clear")
     check(b"context: 0 of 64 tokens (0%) in 0 messages" in terminal.line("/ctx"), "/clear")
     terminal.line("/set tokens 4")
     check(b"context is full" not in terminal.line("hello"), "room again")
     terminal.send(CTRL_D)
     terminal.end()
+
+
+def test_context(folder):
+    """/ctx says what the answer's own figures said, and what a loaded conversation will take."""
+    saved = os.path.join(folder, "context.json")
+    terminal = Terminal(*GREEDY, "-n", "7")
+    terminal.prompt()
+    for line in ["hi", "and then?"]:
+        shown = terminal.line(line).decode()
+        used = shown.split("; context ")[1].split(" ")[0]
+        check(f"context: {used} of 4096 tokens" in terminal.line("/ctx").decode(), f"/ctx after {shown!r}")
+    terminal.line(f"/save {saved}")
+    terminal.line("/regenerate")
+    check(f"context: {used} of 4096 tokens" in terminal.line("/ctx").decode(), "/ctx after /regenerate")
+    terminal.send(CTRL_D)
+    terminal.end()
+    ids = subprocess.run([PROGRAM, "tokenize", "-m", MODEL], capture_output=True, timeout=LIMIT, env=ENV,
+                         input="".join(turn(m["role"], m["content"]) for m in json.load(open(saved))).encode()).stdout.split()
+    check(context(f"/load {saved}", *GREEDY) == len(ids), "/ctx of a loaded conversation")
+    chat(f"/load {saved}\n/ctx", *GREEDY, "-c", "20",
+         say=[f"context: too small: {len(ids)} tokens in 4 messages, and there is room for 20"])
+    os.remove(saved)
 
 
 def endless(folder):
@@ -470,6 +503,27 @@ def test_history(folder):
     first.end(0)
     kept = open(file, "rb").read().replace(b"\\040", b" ")
     check(b"of the first" in kept and b"of the second" in kept and b"ctx" in kept, f"both: {kept}")
+    # One adds its lines after the other: while another holds the folder the file is not read yet.
+    held = os.open(os.path.dirname(file), os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    first = type_lines("of the third", env=state, end=False)
+    first.send(CTRL_D)
+    time.sleep(1)
+    check(os.waitpid(first.pid, os.WNOHANG) == (0, 0), "a chat does not wait for another that writes the history")
+    with open(file, "ab") as writer:
+        writer.write(b"of\\040the\\040fourth\n")
+    os.close(held)
+    first.end(0)
+    kept = open(file, "rb").read().replace(b"\\040", b" ")
+    check(b"of the third" in kept and b"of the fourth" in kept, f"one after the other: {kept}")
+    many = [type_lines(f"chat number {i}", env=state, end=False) for i in range(6)]
+    for terminal in many:
+        terminal.send(CTRL_D)
+    for terminal in many:
+        terminal.end(0)
+    kept = open(file, "rb").read().replace(b"\\040", b" ")
+    check(all(b"chat number %d" % i in kept for i in range(6)), f"six at once: {kept}")
+    check(os.listdir(os.path.dirname(file)) == ["history"], "files left behind")
     # It stays bounded, and what is no history is not touched.
     open(file, "wb").write(b"_HiStOrY_V2_\n" + b"".join(b"line%d\\012\n" % i for i in range(3000)))
     type_lines("newest", env=state)
@@ -498,12 +552,12 @@ def main():
         test_forgery()
         test_thinking(paths[2])
         test_full_context(paths[0])
+        test_context(paths[0])
         test_interrupted_pipe(paths[0])
         test_unread_pipe(paths[0])
         test_terminal(paths[0])
         test_history(paths[3])
-    print("ok" if not failures else f"{failures} failures")
-    return 1 if failures else 0
+    finish("test_chat")
 
 
-sys.exit(main())
+main()

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -11,17 +12,12 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, "tests")
+from checks import check, run_all
+
 PROGRAM = os.path.abspath(sys.argv[1])
 MODEL = "models/fairytales"
 GREEDY = json.load(open("tests/goldens/data/greedy.json", encoding="utf-8"))
-failures = 0
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {text}")
 
 
 def call(*args, stdin=b"", env=None, timeout=120):
@@ -66,6 +62,18 @@ def test_program():
         check(call(name, "-h")[1] == out, f"{name} -h")
 
 
+def test_documents():
+    """The answers that the documents show are the program's own."""
+    readme = open("README.md", encoding="utf-8").read()
+    line = next(line for line in readme.split("\n") if line.startswith("build/megadecode run "))
+    code, out, err = call(*shlex.split(line)[1:], "--device", "cpu")
+    check(code == 0 and f"{line}\n{out.decode()}fairytales: " in readme, f"README's story: {out!r}")
+    shown = open("docs/CHAT.md", encoding="utf-8").read()
+    line = next(line for line in shown.split("\n") if line.startswith("$ megadecode chat "))
+    code, out, err = call(*shlex.split(line)[2:], "--device", "cpu", stdin=b"Once upon a time\n")
+    check(code == 0 and f"> Once upon a time\n{out.decode()}[60 tokens, " in shown, f"CHAT's answer: {out!r}")
+
+
 def test_wrong_usage():
     refused(2, "rnu", say=["unknown command 'rnu'", "Did you mean 'run'?"])
     refused(2, "--runn", say="unknown option")
@@ -73,7 +81,16 @@ def test_wrong_usage():
     refused(2, "run", "-Z", say="unknown option '-Z'")
     refused(2, "run", "--temp", say="needs a value")
     refused(2, "run", "-n", say="needs a value")
-    refused(2, "run", "--json=yes", say="takes no value")
+    refused(2, "run", "--json=yes", say='--json takes no value, found "yes"')
+    refused(2, "run", "--json=", say='--json takes no value, found ""')
+    for command in ["run", "chat", "devices"]:
+        code, out, err = call(command, "--help=3")
+        check(code == 2 and out == b"" and '--help takes no value, found "3"' in err and "Did you mean" not in err, f"--help=3: {err!r}")
+    refused(2, "run", "--to", "5", say=["'--to' is the beginning of several options", "--tokens", "--top-k", "--top-p"])
+    for word in ["--help=3", "--version=3"]:
+        refused(2, word, say=[f"found '{word}'", "takes no value"])
+    refused(2, "--version", "more", say="found 'more'")
+    refused(2, "help", "run", "chat", say="found 'chat'")
     for option, value in [("-n", "-1"), ("-n", "x"), ("-n", "1e3"), ("-n", ""), ("-t", "0"), ("--temp", "nan"),
                           ("--temp", "-1"), ("--temp", "inf"), ("--top-p", "1.5"), ("--min-p", "-0.1"),
                           ("--seed", "-1"), ("--seed", "99999999999999999999"), ("--top-k", "4294967296"),
@@ -89,6 +106,22 @@ def test_wrong_usage():
     refused(2, "inspect", "word", say="word")
     refused(2, "tokenize", "--decode", "1 -2", say="negative")
     refused(2, "tokenize", "--decode", "99999999999", say="99999999999")
+
+
+def test_environment():
+    """A variable whose value is none is refused as an option's is, with the values there are; an empty one counts as unset."""
+    words = ["run", "-p", "x", "-n", "1", "--temp", "0"]
+    for name, value, say in [("LOG", "loud", "error, warn, info or debug"), ("LOG", "WARN", "error, warn, info or debug"),
+                             ("ENGINE", "warp", "resident, ops or reference"), ("DEVICE", "tpu", "cpu, cuda or cuda:N"),
+                             ("THREADS", "many", "a number from 0"), ("THREADS", "-1", "a number from 0"), ("GROUPS", "x", "a number from 0"),
+                             ("CPU", "warp", "scalar, avx2, avx512, avx512vnni, avx512bf16 or neon"), ("API_KEY", "", "MEGADECODE_API_KEY is empty")]:
+        command = words if value else ["serve", "--port", "0"]
+        refused(2, *command, env={"MEGADECODE_" + name: value}, say=["MEGADECODE_" + name, value, say])
+        if value:
+            check(call(*words, env={"MEGADECODE_" + name: ""})[0] == 0, f"an empty MEGADECODE_{name}")
+    for level in ["error", "warn", "info", "debug"]:
+        check(call(*words, env={"MEGADECODE_LOG": level})[0] == 0, f"MEGADECODE_LOG={level}")
+    check(call("--version", env={"MEGADECODE_LOG": "loud"})[0] == 0, "--version needs no log")
 
 
 def test_failures():
@@ -147,6 +180,34 @@ def test_unusual_input():
     done = subprocess.run(["sh", "-c", 'exec "$0" "$@" 2>&-', PROGRAM, "run", "-p", "Once upon a time", *words],
                           capture_output=True)
     check(done.returncode == 0 and done.stdout == expected, f"without standard error: {done}")
+
+
+def test_no_utf8():
+    """Text that is none is refused wherever it comes from, with the place: a model would read something else than meant."""
+    words = ["-n", "5", "--temp", "0"]
+    with tempfile.NamedTemporaryFile(suffix=".txt") as file:
+        file.write(b"Once upon a caf\xe9 in Paris\n")  # Latin-1
+        file.flush()
+        refused(2, "run", "-f", file.name, *words, say=[file.name, "found 0xE9 at byte offset 15", "expected UTF-8"])
+        refused(2, "run", "--json", "-f", file.name, *words, say=[file.name, "found 0xE9 at byte offset 15"])
+    for text, say in [(b"caf\xe9 ol\xe9", "found 0xE9 at byte offset 3"), (b"\xff", "found 0xFF at byte offset 0"),
+                      (b"ab\xe2\x82", "found 0xE2 at byte offset 2, where the text ends in the middle of a character"),
+                      (b"12345678\xc0\x80", "found 0xC0 at byte offset 8"), (b"\xed\xa0\x80", "found 0xED at byte offset 0")]:
+        refused(2, "run", *words, stdin=text, say=["standard input: " + say])
+        refused(2, "tokenize", stdin=text, say=["standard input: " + say])
+        refused(2, "run", *words, "-p", text, say=["the prompt: " + say])
+        refused(2, "tokenize", text, say=["the text: " + say])
+    refused(2, "verify", "--against", "reference", "--prompt", b"\xe9", say="--prompt: found 0xE9 at byte offset 0")
+    refused(2, "run", *words, "-p", "x", "--stop", "ok", "--stop", b"\xe9", say="stop[1]: found 0xE9 at byte offset 0")
+    check(call("run", *words, "-p", "caf\u00e9 \U0001f600")[0] == 0, "UTF-8 of two and four bytes")
+    # A folder may have any name.
+    with tempfile.TemporaryDirectory() as folder:
+        link = os.fsencode(folder) + b"/mod\xe8le"
+        os.symlink(os.path.abspath(MODEL), link)
+        check(call_json("run", "-m", link, "-p", "x", *words)[1].get("model") == "mod?le", "a model's name that is no UTF-8")
+        check(call_json("inspect", "-m", link)[1].get("dir", "").endswith("/mod?le"), "inspect of such a folder")
+        refused(2, "serve", "--port", "0", "-m", link, say=["--alias", "found 0xE8 at byte offset 3"])
+    refused(2, "serve", "--port", "0", "--alias", b"\xe8", say="--alias: found 0xE8")
 
 
 def test_broken_optional_files():
@@ -395,6 +456,7 @@ def test_terminal():
     code, out = on_terminal(words, {"NO_COLOR": "1"})
     check(out.endswith(b"Once upon a time" + text) and b"\x1b[2m" not in out, f"NO_COLOR: {out!r}")
     code, out = on_terminal(["run", "-p", "Once", "-n", "0", "--ignore-eos"], {}, interrupt_after=0.7)
+    out = out.replace(b"^C", b"")  # the terminal's own, before or after the program's last newline
     check(code == 1 and out.endswith(b"\r\n"), f"Ctrl-C stops: exit {code}, {out[-80:]!r}")
 
 
@@ -440,9 +502,6 @@ def test_tokenize():
     for text in [b"two\nlines\n", b"a\0b", "caf\u00e9 \U0001f60a\r\n\t".encode(), b"\n", b" " * 70 + b"x" * 3000]:
         ids = call("tokenize", "--no-special", stdin=text)[1]
         check(call("tokenize", "--decode", stdin=ids)[1] == text, f"there and back: {text[:40]!r}")
-    code, ids, err = call("tokenize", "--no-special", stdin=b"caf\xe9 ol\xe9")
-    check(code == 0 and err.count("\n") == 1 and "no UTF-8" in err, f"broken text: {code} {err!r}")
-    check(call("tokenize", "--decode", stdin=ids)[1].decode() == "caf\ufffd ol\ufffd", "broken text becomes U+FFFD")
     check(call_json("tokenize", "--no-special", stdin=b"")[1] == {"ids": []}, "nothing")
     check(call_json("tokenize", "--decode", stdin=b'{"ids": []}')[1] == {"text": ""}, "no ids")
     refused(2, "tokenize", "--decode", stdin=b" \n", say="found nothing")
@@ -456,10 +515,4 @@ def test_tokenize():
         check(call("tokenize", "-m", folder, "Once upon a time")[1] == b"0 629 515 262 457\n", "tokenizer.json alone")
 
 
-tests = [value for name, value in sorted(globals().items()) if name.startswith("test_")]
-for test in tests:
-    start = time.time()
-    test()
-    print(f"{test.__name__}: {time.time() - start:.1f} s")
-print(f"{len(tests)} tests, {failures} failures")
-sys.exit(1 if failures else 0)
+run_all("test_cli", globals())

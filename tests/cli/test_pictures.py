@@ -10,18 +10,13 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
+sys.path.insert(0, "tests")
+from checks import check, run_all
+
 PROGRAM = os.path.abspath(sys.argv[1])
 MODEL = "models/fairytales"
 SVG = "{http://www.w3.org/2000/svg}"
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("MEGADECODE_")}
-failures = 0
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {text}", flush=True)
 
 
 def call(*args, code=0):
@@ -223,9 +218,4 @@ def test_bench_forms():
     call("inspect", "-m", MODEL, "-o", "csv", code=2)
 
 
-tests = [value for name, value in sorted(globals().items()) if name.startswith("test_")]
-for test in tests:
-    test()
-    print(f"{test.__name__}: done", flush=True)
-print(f"{len(tests)} tests, {failures} failures")
-sys.exit(1 if failures else 0)
+run_all("test_pictures", globals())

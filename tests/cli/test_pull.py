@@ -8,14 +8,15 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = ["tests", "tests/cli"]
+from checks import check, read, run_all
+from hub_home import HubHome
 from hub_server import (COMMIT, Hub, Repo, cut_after, document, endless, forever, hang, many_headers,
                         redirect_to_itself, sha256, status)
 
@@ -24,20 +25,7 @@ MODEL = "models/fairytales"
 NEEDED = ["config.json", "generation_config.json", "kv_config.json", "model.safetensors",
           "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"]
 TALES, SMALL = "tests/fairytales", "tests/small"
-failures = 0
 hub = Hub()
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {text}")
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def pattern_bytes(n, seed):
@@ -57,23 +45,15 @@ def serve():
     hub.repos[SMALL] = Repo(small, large=shards)
 
 
-class Home:
-    """A fresh HF_HOME; with `pull` and what it left."""
+class Home(HubHome):
+    """With `pull` and what it left."""
 
     def __init__(self):
-        self.dir = tempfile.mkdtemp(prefix="pull-")
+        super().__init__(hub)
 
     def __enter__(self):
         serve()
-        return self
-
-    def __exit__(self, *_):
-        shutil.rmtree(self.dir, ignore_errors=True)
-
-    def environment(self, env=None):
-        kept = {k: v for k, v in os.environ.items()
-                if not k.startswith(("HF_", "MEGADECODE_", "XDG_")) and not k.lower().endswith("_proxy")}
-        return kept | {"HF_HOME": self.dir, "HF_ENDPOINT": hub.url} | (env or {})
+        return super().__enter__()
 
     def call(self, *args, env=None, timeout=120):
         done = subprocess.run([PROGRAM, *args], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout,
@@ -98,9 +78,6 @@ class Home:
             check(text in err, f"{text!r} is not in {err!r}")
         check(not os.path.exists(self.path(repo, "snapshots", COMMIT)), f"{say}: an unfinished snapshot is there")
         return err
-
-    def path(self, repo, *parts):
-        return os.path.join(self.dir, "hub", "models--" + repo.replace("/", "--"), *parts)
 
     def check_complete(self, repo, names):
         source = hub.repos[repo]
@@ -448,16 +425,4 @@ def test_terminal():
         check(text.rstrip().endswith(COMMIT.encode()), "the folder at the end")
 
 
-def main():
-    for name, test in list(globals().items()):
-        if name.startswith("test_"):
-            began = time.monotonic()
-            test()
-            if "-v" in sys.argv:
-                print(f"{name}: {time.monotonic() - began:.1f} s")
-    print(f"test_pull: {failures} failures")
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+run_all("test_pull", globals())

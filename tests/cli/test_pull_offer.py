@@ -5,59 +5,41 @@ import json
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = ["tests", "tests/cli"]
+from checks import check, read, run_all
+from hub_home import HubHome
 from hub_server import COMMIT, Hub, Repo, forever, status
 
 PROGRAM = os.path.abspath(sys.argv[1])
 MODEL = "models/fairytales"
 TALES, SHARDED = "tests/fairytales", "tests/sharded"
 LIMIT = 120
-failures = 0
 hub = Hub()
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {text}", flush=True)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
 NEEDED = ["config.json", "generation_config.json", "kv_config.json", "model.safetensors", "tokenizer.json",
           "tokenizer_config.json"]
 FILES = {name: read(f"{MODEL}/{name}") for name in NEEDED} | {"README.md": b"# Tales"}
 BYTES = sum(len(FILES[name]) for name in NEEDED)
 
 
-class Home:
-    """A fresh HF_HOME and a hub as new."""
+class Home(HubHome):
+    """A hub as new; and the program at a terminal."""
+
+    def __init__(self):
+        super().__init__(hub)
 
     def __enter__(self):
         hub.reset()
         hub.repos[TALES] = Repo(FILES, large=["model.safetensors", "tokenizer.json"])
-        self.dir = tempfile.mkdtemp(prefix="offer-")
-        return self
-
-    def __exit__(self, *_):
-        shutil.rmtree(self.dir, ignore_errors=True)
+        return super().__enter__()
 
     def environment(self, env=None):
-        kept = {k: v for k, v in os.environ.items()
-                if not k.startswith(("HF_", "MEGADECODE_", "XDG_")) and not k.lower().endswith("_proxy")}
-        return kept | {"HF_HOME": self.dir, "HF_ENDPOINT": hub.url, "TERM": "xterm", "NO_COLOR": "1",
-                       "MEGADECODE_THREADS": "1", "XDG_STATE_HOME": self.dir} | (env or {})
+        return super().environment({"TERM": "xterm", "NO_COLOR": "1", "MEGADECODE_THREADS": "1",
+                                    "XDG_STATE_HOME": self.dir} | (env or {}))
 
     def files(self):
         """Everything but folders of locks."""
@@ -108,7 +90,7 @@ def test_yes():
             code, out = home.terminal(*RUN, answers=asked)
             check(code == 0 and out.endswith("Once upon a time" + TEXT), f"{answer}: {code} {out[-300:]!r}")
             check(out.count(QUESTION) == len(asked), f"{answer}: {QUESTION!r} in {out[:400]!r}")
-            folder = os.path.join(home.dir, "hub", "models--tests--fairytales", "snapshots", COMMIT)
+            folder = home.path(TALES, "snapshots", COMMIT)
             check(sorted(os.listdir(folder)) == NEEDED, f"{os.listdir(folder)}")
             hub.log.clear()
             code, out = home.terminal(*RUN)
@@ -130,7 +112,7 @@ def test_no():
         with Home() as home:
             code, out = home.terminal(*RUN, answers=[(b"[Y/n] ", answer)])
             check(code == 1 and f"not downloaded; 'megadecode pull {TALES}'" in out, f"{answer}: {code} {out!r}")
-            check(home.files() == [] and not os.path.exists(f"{home.dir}/hub/models--tests--fairytales"),
+            check(home.files() == [] and not os.path.exists(home.path(TALES)),
                   f"{answer}: left {home.files()}")
             check(not hub.requests("GET /tests/*"), f"{answer}: files were fetched: {hub.log}")
     with Home() as home:  # the index of the weights has to be read before the question; it does not stay
@@ -170,10 +152,4 @@ def test_failures():
         check(code == 1 and "500" in out, f"a hub that fails: {out!r}")
 
 
-tests = [value for name, value in sorted(globals().items()) if name.startswith("test_")]
-for test in tests:
-    start = time.time()
-    test()
-    print(f"{test.__name__}: {time.time() - start:.1f} s", flush=True)
-print(f"{len(tests)} tests, {failures} failures")
-sys.exit(1 if failures else 0)
+run_all("test_pull_offer", globals())

@@ -62,6 +62,9 @@ with tempfile.TemporaryDirectory() as tmp:
     shutil.copy("models/fairytales/tokenizer.json", path("a"))
     run = subprocess.run([PROGRAM, "run", "-m", path("a"), "-p", "Once", "-n", "4", "-t", "1"], capture_output=True, text=True)
     assert run.returncode == 1 and "tokenizer.json" in run.stderr and '"vocab_size" is 512' in run.stderr, run
+    for command in [["chat"], ["serve", "--port", "0"], ["verify", "--against", "reference"]]:
+        done = subprocess.run([PROGRAM, *command, "-m", path("a")], input="", capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and '"vocab_size" is 512: it is not this model\'s tokenizer' in done.stderr, (command, done)
 
     before = sorted(os.listdir(tmp))
     assert "exists already" in synth("--config", path("config.json"), "-o", path("a"), code=2).stderr
@@ -78,6 +81,12 @@ with tempfile.TemporaryDirectory() as tmp:
             failed = synth("--config", path("config.json"), "-o", path("e"), code=1)
             assert name in failed.stderr, (name, failed)
             shutil.rmtree(path(name)) if os.path.isdir(path(name)) else os.remove(path(name))
+
+    # a tokenizer that is none, and another model's, are said before anything is written
+    for text, say in [('{}', "expected an object"), (open("models/fairytales/tokenizer.json").read(), 'has the token 512, but config.json\'s "vocab_size" is 512')]:
+        open(path("tokenizer.json"), "w").write(text)
+        failed = synth("--config", path("config.json"), "-o", path("e"), code=1)
+        assert f"{tmp}: tokenizer.json" in failed.stderr and say in failed.stderr and not os.path.exists(path("e")), failed
 
     for name in ["tokenizer.json", "tokenizer_config.json"]:
         shutil.copy(f"models/fairytales/{name}", path(name))

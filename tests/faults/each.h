@@ -6,11 +6,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "faults/faults.h"
-#include "md_test.h"
-
-#include "base/status.h"
+#include "megadecode.h"
+#include "must.h"
 
 // Computes something and adds what came of it to *digest (each_add). Frees all it made, also after a failure.
 typedef md_status (*each_run)(uint64_t *digest, md_error *err);
@@ -52,6 +52,28 @@ static inline void each_one(const char *name, each_run run, fault_kind kind, md_
         fail_msg("%s, call %" PRIu64 "..%" PRIu64 " fails: %s \"%s\", expected %s or the same result", name, from, to,
                  md_status_name(status), err.message, md_status_name(expected));
 }
+
+// ---- what is done to both memory and files -----------------------------------------------------------------------
+
+static inline md_status each_tokenizer(const char *dir, uint64_t *digest, md_error *err) {
+    md_tokenizer *tokenizer;
+    MD_TRY(md_tokenizer_open(dir, &tokenizer, err));
+    size_t size = md_tokenizer_vocab_size(tokenizer);
+    each_add(digest, &size, sizeof size);
+    md_tokenizer_close(tokenizer);
+    return MD_OK;
+}
+
+static inline md_status each_inspect(const char *dir, const md_inspect_options *options, uint64_t *digest,
+                                     md_error *err) {
+    char *json = NULL;
+    MD_TRY(md_inspect(dir, options, &json, err));
+    each_add(digest, json, strlen(json));
+    md_free(json);
+    return MD_OK;
+}
+
+// ---- the runner --------------------------------------------------------------------------------------------------
 
 // Each call of `kind` in `run` fails once alone, and once with all that follow. expected: the status of a failure.
 // Prints how many calls there were and how many were tried.

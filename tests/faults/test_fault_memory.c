@@ -26,10 +26,6 @@ static void add_logits(uint64_t *digest, const md_session *s) {
     if (logits) each_add(digest, logits, info.vocab * sizeof *logits);
 }
 
-static void must(md_status status, const md_error *err) {
-    if (status != MD_OK) fail_msg("%s: %s", md_status_name(status), err->message);
-}
-
 // ---- opening -----------------------------------------------------------------------------------------------------
 
 static md_status open_model(const char *engine, uint32_t threads, uint64_t *digest, md_error *err) {
@@ -234,23 +230,11 @@ static void test_answers(void **state) {
 
 // ---- text --------------------------------------------------------------------------------------------------------
 
-static md_status open_tokenizer(uint64_t *digest, md_error *err) {
-    md_tokenizer *t;
-    MD_TRY(md_tokenizer_open(folder, &t, err));
-    size_t size = md_tokenizer_vocab_size(t);
-    each_add(digest, &size, sizeof size);
-    md_tokenizer_close(t);
-    return MD_OK;
-}
+static md_status open_tokenizer(uint64_t *digest, md_error *err) { return each_tokenizer(folder, digest, err); }
 
 // The shipped one has a regex, a byte-level decoder and merges.
 static md_status open_story_tokenizer(uint64_t *digest, md_error *err) {
-    md_tokenizer *t;
-    MD_TRY(md_tokenizer_open(fairytales, &t, err));
-    size_t size = md_tokenizer_vocab_size(t);
-    each_add(digest, &size, sizeof size);
-    md_tokenizer_close(t);
-    return MD_OK;
+    return each_tokenizer(fairytales, digest, err);
 }
 
 static md_status there_and_back(uint64_t *digest, md_error *err) {
@@ -352,9 +336,7 @@ static md_status give_text(md_status status, char *text, uint64_t *digest) {
 }
 
 static md_status inspect(uint64_t *digest, md_error *err) {
-    char *json = NULL;
-    md_status status = md_inspect(folder, &(md_inspect_options){.plan = true}, &json, err);
-    return give_text(status, json, digest);
+    return each_inspect(folder, &(md_inspect_options){.plan = true}, digest, err);
 }
 
 // The CPU's name becomes a plainer one where /proc/cpuinfo cannot be opened, so that only the beginning is compared.
@@ -378,15 +360,6 @@ static md_status model_dir(uint64_t *digest, md_error *err) {
     return give_text(status, dir, digest);
 }
 
-static int names_left(const char *dir) {
-    DIR *entries = opendir(dir);
-    const struct dirent *entry;
-    int count = 0;
-    while ((entry = readdir(entries))) count += entry->d_name[0] != '.';
-    closedir(entries);
-    return count;
-}
-
 static char *synth_home, *synth_config;
 
 static void add_file(uint64_t *digest, const char *dir, const char *name) {
@@ -405,7 +378,7 @@ static md_status synth(uint64_t *digest, md_error *err) {
     snprintf(out, sizeof out, "%s/out", synth_home);
     md_status status = md_synth_write(synth_config, out, &(md_synth_options){.seed = 3, .bits = 4}, err);
     fault_pause(FAULT_MEMORY);
-    assert_int_equal(names_left(synth_home), status == MD_OK ? 1 : 0);
+    assert_int_equal(mm_count(synth_home), status == MD_OK ? 1 : 0);
     if (status != MD_OK) return status;
     static const char *const names[] = {"config.json", "generation_config.json", "tokenizer.json",
                                         "tokenizer_config.json", "model.safetensors"};

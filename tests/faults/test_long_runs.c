@@ -9,22 +9,14 @@
 #include <unistd.h>
 
 #include "faults/faults.h"
-#include "md_test.h"
-#include "megadecode.h"
 #include "model_maker.h"
+#include "shipped.h"
 
 enum { CONTEXT = 1024, TURN = 96 };
-
-static md_model *model; // the shipped one
-static uint32_t vocab;
 
 static uint64_t length(uint64_t here, uint64_t full) {
     const char *all = getenv("MEGADECODE_LONG");
     return all && *all ? full : here;
-}
-
-static void must(md_status status, const md_error *err) {
-    if (status != MD_OK) fail_msg("%s: %s", md_status_name(status), err->message);
 }
 
 // ---- what the process holds --------------------------------------------------------------------------------------
@@ -210,23 +202,12 @@ static void test_many_models(void **state) {
 static int open_model(void **state) {
     (void)state;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    md_error err = {0};
-    md_model_info info;
-    must(md_model_open("models/fairytales", &(md_model_options){.device = "cpu", .threads = 1}, &model, &err), &err);
-    md_model_get_info(model, &info);
-    vocab = info.vocab;
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    md_model_close(model);
-    return 0;
+    return shipped_open_with(&(md_model_options){.device = "cpu", .threads = 1});
 }
 
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_session), cmocka_unit_test(test_many_sessions),
                                        cmocka_unit_test(test_many_answers), cmocka_unit_test(test_many_models)};
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, open_model, shipped_close);
 }

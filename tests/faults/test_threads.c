@@ -9,15 +9,12 @@
 #include "md_test.h"
 #include "megadecode.h"
 #include "model_maker.h"
+#include "must.h"
 
 enum { CALLERS = 3, TOKENS = 5, VOCAB = 320, CONTEXT = 160 };
 
 static char *folder;
 static uint64_t right[CALLERS]; // digests of what each caller computes
-
-static void must(md_status status, const md_error *err) {
-    if (status != MD_OK) fail_msg("%s: %s", md_status_name(status), err->message);
-}
 
 static void add(uint64_t *digest, const void *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) *digest = (*digest ^ ((const uint8_t *)bytes)[i]) * UINT64_C(0x100000001b3);

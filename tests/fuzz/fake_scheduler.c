@@ -156,6 +156,8 @@ static void run_job(md_scheduler *s, md_job *job) {
     }
     end.finish = MD_FINISH_LENGTH;
     if (!job->prompt_only) end.status = answer_job(s, job, ids, n, &end);
+    // What the client asked for may be too much; nothing else may go wrong.
+    require(end.status == MD_OK || end.status == MD_E_UNSUPPORTED);
     md_free(ids);
     md_job_finish(job, &end);
 }

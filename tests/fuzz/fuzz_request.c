@@ -1,8 +1,6 @@
 // The input is a request without a socket: a byte that chooses route and headers, the body, a NUL, and the text that
 // the model is to answer. Every request gets exactly one reply of valid JSON (or of events that are), never the
-// server's own fault but where a constraint's bounds are passed. libmicrohttpd's functions are replaced by the ones
-// below, the scheduler by fake_scheduler.c.
-#define _GNU_SOURCE // memmem
+// server's own fault. libmicrohttpd's functions are replaced by the ones below, the scheduler by fake_scheduler.c.
 #include <microhttpd.h>
 #include <string.h>
 
@@ -136,7 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     else
         md_route_run(&request);
     require(replies == 1 && request.replied && request.status == last_status && last_status >= 200);
-    require(last_status < 500 || memmem(body, body_size, "response_format", 15));
+    require(last_status < 500);
     md_buf_free(&request.body);
     return 0;
 }

@@ -4,6 +4,9 @@ import json
 import subprocess
 import sys
 
+sys.path.insert(0, "tests")
+from checks import check, finish
+
 PROGRAM = sys.argv[1]
 MODEL = "models/fairytales"
 GOLDENS = "tests/goldens/data"
@@ -15,14 +18,6 @@ CASES = [  # golden, kv, steps, most mean KL
     ("text-quantized-kv", "snapshot", 193, 6e-3),
 ]
 ENGINES = [("reference", 1), ("ops", 1), ("ops", 2), ("resident", 1), ("resident", 2), ("resident", 4)]
-failures = 0
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print(f"FAILED: {text}")
 
 
 def verify(golden, kv, engine, threads):
@@ -64,5 +59,4 @@ done = subprocess.run([PROGRAM, "verify", "-m", MODEL, "--golden", f"{MODEL}/con
                       capture_output=True, text=True, timeout=60)
 check(done.returncode == 1 and "prefill_ids" in done.stderr + done.stdout, f"wrong golden: {done}")
 
-print(f"{'FAILED' if failures else 'ok'}: {failures} failures")
-sys.exit(1 if failures else 0)
+finish("test_verify")

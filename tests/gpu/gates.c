@@ -2,7 +2,7 @@
 //   gates golden MODEL GOLDENS ENGINE GROUPS   every golden in the folder, three runs, one digest
 //   gates equal MODEL STEPS GROUPS [WIDEST]    resident (GROUPS workers) against ops (all), bitwise, mixed columns; of
 //                                              steps of up to WIDEST columns
-//   gates graph MODEL STEPS                    bursts of ops in a graph against those of ops, tokens and caches
+//   gates graph MODEL STEPS                    bursts of resident, ops, and ops in a graph: the same tokens and caches
 //   gates host MODEL                           what the host refuses or takes back, on a real driver
 //   gates reference MODEL STEPS CPU            resident against an engine on the CPU (reference, cpu-resident, cpu-ops:
 //   they
@@ -382,6 +382,7 @@ static void bench(const char *name, uint32_t groups, int n, char **depths) {
             start = now();
             check(engine->ops->burst(engine, &(md_burst){&column, 1, tokens}, &err), &err, "burst");
             times[r] = (now() - start) / column.produced;
+            if (column.produced != tokens) gate(false, "bench: a token could not be chosen");
             for (int k = r; k > 0 && times[k] < times[k - 1]; k--) { // sorted: the median is in the middle
                 double t = times[k];
                 times[k] = times[k - 1], times[k - 1] = t;

@@ -7,7 +7,8 @@
 #include "backend/cuda/engine.h"
 #include "gates.h"
 
-// Bursts of one sequence and of three, twice from each place, then the logits of a step behind them.
+// Bursts of one sequence and of three, from each place greedily twice and sampled, then the logits of a step behind
+// them.
 static uint64_t burst_run(const char *name, uint32_t steps) {
     md_error err;
     md_engine *engine = open_engine(name, 0);
@@ -16,12 +17,17 @@ static uint64_t burst_run(const char *name, uint32_t steps) {
     uint64_t digest = 0;
     md_kv *kv[3];
     for (int i = 0; i < 3; i++) kv[i] = open_kv(engine, 4 * steps + 8);
-    for (uint32_t run = 0; run < 8; run++) {
+    for (uint32_t run = 0; run < 12; run++) {
         md_burst_column column[3];
-        const uint32_t count = run % 4 < 2 ? 1 : 3, position = run / 4 * steps;
+        const uint32_t count = run % 6 < 3 ? 1 : 3, position = run / 6 * steps;
+        const md_choice choice = {.sampled = run % 3 == 2, .per_unit = 1.5, .top_k = 20, .seed = run};
         for (uint32_t i = 0; i < count; i++)
-            column[i] = (md_burst_column){
-                .kv = kv[i], .position = position, .token = 5 + i, .on_token = collect, .user = &digest};
+            column[i] = (md_burst_column){.kv = kv[i],
+                                          .position = position,
+                                          .token = 5 + i,
+                                          .choice = choice,
+                                          .on_token = collect,
+                                          .user = &digest};
         check(engine->ops->burst(engine, &(md_burst){column, count, steps}, &err), &err, "burst");
     }
     for (int i = 0; i < 3; i++) {
@@ -35,10 +41,11 @@ static uint64_t burst_run(const char *name, uint32_t steps) {
 
 void gate_graph(uint32_t steps) {
     char text[200];
-    uint64_t a = burst_run("ops", steps), b = burst_run("ops-graph", steps);
-    snprintf(text, sizeof text, "graph: bursts of %u steps, one sequence and three: ops %016llx, in a graph %016llx",
-             steps, (unsigned long long)a, (unsigned long long)b);
-    gate(a == b, text);
+    uint64_t a = burst_run("resident", steps), b = burst_run("ops", steps), c = burst_run("ops-graph", steps);
+    snprintf(text, sizeof text,
+             "graph: bursts of %u steps, one sequence and three: resident %016llx, ops %016llx, in a graph %016llx",
+             steps, (unsigned long long)a, (unsigned long long)b, (unsigned long long)c);
+    gate(a == b && b == c, text);
 }
 
 static bool nest(void *user, uint32_t token) {

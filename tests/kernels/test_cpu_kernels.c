@@ -4,6 +4,7 @@
 // Built alone for another ISA by tools/check-neon: needs src/base, src/model/quant.c, src/plan/tile_lanes.c and the
 // kernels.
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static void compare_bf16(const char *what, const uint16_t *found, const uint16_t
         }
 }
 
-// Finite values: mostly ordinary, by `mood` zeros, denormals, huge or alternating signs.
+// Finite values: mostly ordinary, by `mood` zeros, denormals, huge, alternating signs or of very different sizes.
 static float value(uint32_t mood) {
     float ordinary = ((float)(rnd() >> 8) / 8388608.0f - 1.0f) * 4.0f;
     switch (mood) {
@@ -59,6 +60,7 @@ static float value(uint32_t mood) {
     case 3: return ordinary * 1e15f;
     case 4: return below(3) ? ordinary : value(below(4));
     case 5: return ordinary * 1e-18f;
+    case 6: return ldexpf(ordinary, (int)below(24) - 12);
     default: return ordinary;
     }
 }
@@ -69,10 +71,26 @@ static uint16_t half_value(uint32_t mood) { return md_bf16_from_f32(value(mood))
 static float def_chunk(const float *w, const float *x, uint32_t n) {
     float a[2] = {0, 0};
     for (uint32_t p = 0; 2 * p < n; p++) {
-        if (2 * p + 1 < n) a[p & 1] = fmaf(w ? w[2 * p + 1] : 1.0f, x[2 * p + 1], a[p & 1]);
-        a[p & 1] = fmaf(w ? w[2 * p] : 1.0f, x[2 * p], a[p & 1]);
+        if (2 * p + 1 < n) a[p & 1] = fmaf(w[2 * p + 1], x[2 * p + 1], a[p & 1]);
+        a[p & 1] = fmaf(w[2 * p], x[2 * p], a[p & 1]);
     }
     return a[0] + a[1];
+}
+
+// A block of up to 64 elements as integers and their unit, in double and by its own search for the exponent: the unit
+// is 2^-14 of the least power of two that every |x| stays below by 1/128 of it.
+static float def_ints(const float *x, uint32_t n, int32_t *ints) {
+    double most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) most = INFINITY;
+        if (fabs((double)x[i]) > most && fabsf(x[i]) >= 0x1p-126f) most = fabs((double)x[i]);
+    }
+    int e = -110; // units are 2^-125 at least, normal numbers
+    while (e < 128 && most * (1 + 1.0 / 128) >= ldexp(1, e)) e++;
+    bool finite = most * (1 + 1.0 / 128) < ldexp(1, 128);
+    for (uint32_t i = 0; i < n; i++)
+        ints[i] = finite && fabsf(x[i]) >= 0x1p-126f ? (int32_t)nearbyint(ldexp(x[i], 15 - e)) : 0;
+    return finite ? (float)ldexp(1, e - 15) : NAN;
 }
 
 static float def_strided(const float *v, uint32_t n, int squares) {
@@ -95,6 +113,7 @@ typedef struct dot_case {
     _Alignas(64) uint8_t tile[16 * MAX_K * 4 + 4096];
     uint16_t x[MAX_C][MAX_K];
     _Alignas(64) uint8_t packed[MAX_C * MAX_K * 4];
+    float unit[MAX_C * MAX_K / 32], parts[MAX_C * MAX_K / 32];
     float sums[MAX_C * MAX_K / 32];
     _Alignas(64) float out[MAX_C * 16];
 } dot_case;
@@ -136,8 +155,37 @@ static void make_plain(dot_case *d, md_dtype dtype, uint32_t mood) {
             d->w[r][i] = store_scale(dtype, value(mood), d->weight[r] + i * (dtype == MD_DTYPE_F32 ? 4 : 2));
 }
 
-static void check_dot(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype, uint32_t K, uint32_t columns) {
-    uint32_t mood = below(6), x_mood = below(6);
+// t of row r and what X_g of column c are, by docs/MODEL.md.
+static float def_quantized(const dot_case *d, int r, const float *x, uint32_t group, float *sums) {
+    float t = 0;
+    for (uint32_t at = 0, g = 0; at < d->matrix.cols; g++) {
+        sums[g] = 0;
+        for (uint32_t end = at + group; at < end;) {
+            int32_t n[64];
+            uint32_t size = group < 64 ? group : 64, block = at / 64 * 64;
+            uint32_t left = d->matrix.cols - block;
+            float unit = def_ints(x + block, left < 64 ? left : 64, n);
+            int64_t sum = 0, plain = 0;
+            for (uint32_t i = 0; i < size; i++, at++) {
+                sum += (int64_t)d->w[r][at] * n[at - block];
+                plain += n[at - block];
+            }
+            t = fmaf(d->scale[r][g], (float)sum * unit, t);
+            sums[g] = sums[g] + (float)plain * unit;
+        }
+        t = fmaf(d->bias[r][g], sums[g], t);
+    }
+    return t;
+}
+
+static float def_plain(const dot_case *d, int r, const float *x) {
+    float t = 0;
+    for (uint32_t at = 0; at < d->matrix.cols; at += 64)
+        t = t + def_chunk(d->w[r] + at, x + at, d->matrix.cols - at < 64 ? d->matrix.cols - at : 64);
+    return t;
+}
+
+static void make_tile(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype, uint32_t K, uint32_t mood) {
     memset(d, 0, sizeof *d);
     d->matrix = (md_matrix){.rows = 16, .cols = K, .bits = bits, .group = group};
     d->matrix.weight.dtype = bits ? MD_DTYPE_U32 : dtype;
@@ -151,10 +199,21 @@ static void check_dot(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype
     for (int r = 0; r < 16; r++)
         rows.weight[r] = d->weight[r], rows.scales[r] = d->scales[r], rows.biases[r] = d->biases[r];
     md_codec_lanes.pack(&d->shape, &rows, d->tile);
+}
+
+static void check_dot(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype, uint32_t K, uint32_t columns) {
+    uint32_t mood = below(6), x_mood = below(7);
+    make_tile(d, bits, group, dtype, K, mood);
     for (uint32_t c = 0; c < columns; c++)
         for (uint32_t i = 0; i < K; i++) d->x[c][i] = half_value(x_mood);
-    k->act_pack(d->x[0], MAX_K, columns, K, d->packed);
-    if (bits) k->act_sums(d->packed, columns, K, group, d->sums);
+    if (below(8) == 0) d->x[below(columns)][below(K)] = (uint16_t)(0x7f7f + below(3)); // the greatest, infinity, NaN
+    md_ints ints = {.x = d->packed, .unit = d->unit, .sums = d->parts};
+    if (bits) {
+        k->act_ints(d->x[0], MAX_K, columns, K, &ints);
+        k->act_sums(&ints, columns, K, group, d->sums);
+    } else {
+        k->act_pack(d->x[0], MAX_K, columns, K, d->packed);
+    }
     md_dot dot = {.cols = K,
                   .group = d->shape.group,
                   .chunks = d->shape.chunks,
@@ -162,28 +221,15 @@ static void check_dot(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype
                   .columns = columns,
                   .prefetch = below(2) * 64,
                   .x = d->packed,
-                  .sums = bits ? d->sums : NULL};
+                  .unit = d->unit,
+                  .sums = d->sums};
     k->dot[d->shape.cell][d->shape.wide_scales](&dot, d->tile, d->out);
     float want[MAX_C * 16], want_sums[MAX_C * MAX_K / 32];
     for (uint32_t c = 0; c < columns; c++) {
-        float x[MAX_K];
+        float x[MAX_K], sums[MAX_K / 32];
         for (uint32_t i = 0; i < K; i++) x[i] = md_bf16_to_f32(d->x[c][i]);
-        for (uint32_t g = 0; bits && g < K / group; g++)
-            want_sums[g * columns + c] = def_chunk(NULL, x + g * group, group);
-        for (int r = 0; r < 16; r++) {
-            float t = 0;
-            for (uint32_t at = 0, g = 0; at < K; at += d->shape.group, g++) {
-                uint32_t n = K - at < d->shape.group ? K - at : d->shape.group;
-                float chunk = def_chunk(d->w[r] + at, x + at, n);
-                if (bits) {
-                    t = fmaf(d->scale[r][g], chunk, t);
-                    t = fmaf(d->bias[r][g], want_sums[g * columns + c], t);
-                } else {
-                    t = t + chunk;
-                }
-            }
-            want[c * 16 + r] = t;
-        }
+        for (int r = 0; r < 16; r++) want[c * 16 + r] = bits ? def_quantized(d, r, x, group, sums) : def_plain(d, r, x);
+        for (uint32_t g = 0; bits && g < K / group; g++) want_sums[g * columns + c] = sums[g];
     }
     char what[96];
     snprintf(what, sizeof what, "product of %u bits, group %u, dtype %d, K %u, %u columns, moods %u %u", bits, group,

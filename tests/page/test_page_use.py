@@ -52,6 +52,17 @@ def settings_reach_the_request():
     body = fake.bodies[-1]
     assert {name: body[name] for name in values} == values and body["enable_thinking"] is False, body
     assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"] and body["messages"][0]["content"] == "Be brief."
+    # Another answer is one: it takes the next seed, also when the page was left meanwhile; a new question takes the first.
+    for attempt in [1, 2]:
+        page.reload()
+        ready(page)
+        sent = len(fake.bodies)
+        page.do("document.querySelector('.message:last-child [aria-label=\"Answer again\"]').click()")
+        page.wait("document.querySelectorAll('.prose').length === 2")
+        idle(page)
+        assert len(fake.bodies) == sent + 1 and fake.bodies[-1] == {**body, "seed": -12 + attempt}, fake.bodies[-1]
+    ask(page, "once more")
+    assert fake.bodies[-1]["seed"] == -12
     # They are this conversation's, unless kept for new ones.
     fresh(page)
     ask(page, "other")

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 static void bf16_rounds_to_nearest_even(void **state) {
     (void)state;
@@ -102,6 +103,29 @@ static void messages_are_text(void **state) {
     assert_string_equal(err.message + 254, "?: \xe2\x82\xac");
 }
 
+// Expected offsets by hand, from the Unicode standard's table 3-7 of well-formed sequences.
+static void text_that_is_no_utf8_is_located(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says; // says NULL: it is UTF-8
+    } cases[] = {
+        {"", NULL},
+        {"plain, caf\xc3\xa9, \xe2\x82\xac, \xf4\x8f\xbf\xbf", NULL},
+        {"caf\xe9 noir", "it: found 0xE9 at byte offset 3, expected UTF-8"},
+        {"eight by\x80", "it: found 0x80 at byte offset 8, expected UTF-8"},
+        {"\xed\xa0\x80", "it: found 0xED at byte offset 0, expected UTF-8"},
+        {"ab\xe2\x82",
+         "it: found 0xE2 at byte offset 2, where the text ends in the middle of a character, expected UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        md_error err = {0};
+        md_status status = md_utf8_check("it", cases[i].text, strlen(cases[i].text), MD_E_USAGE, &err);
+        assert_int_equal(status, cases[i].says ? MD_E_USAGE : MD_OK);
+        assert_string_equal(err.message, cases[i].says ? cases[i].says : "");
+    }
+    assert_int_equal(md_utf8_check("it", "a\0\xff", 3, MD_E_FORMAT, NULL), MD_E_FORMAT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_rounds_to_nearest_even),
@@ -111,6 +135,7 @@ int main(void) {
         cmocka_unit_test(arena_memory_is_zeroed_and_bounded),
         cmocka_unit_test(json_names_the_key),
         cmocka_unit_test(messages_are_text),
+        cmocka_unit_test(text_that_is_no_utf8_is_located),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

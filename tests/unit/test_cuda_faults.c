@@ -382,6 +382,11 @@ static void bursts_end_as_asked(void **state) {
     follows(&t, 10, 10); // positions 10 .. 19
     assert_true(column.undecided);
     assert_true(logits[21] == 1.0f && logits[20] == 0.0f);
+
+    t = (taker){0}; // and nobody wants them
+    column.logits = NULL;
+    assert_int_equal(engine->ops->burst(engine, &(md_burst){&column, 1, 100}, &err), MD_OK);
+    assert_true(column.undecided);
     engine->ops->kv_close(engine, kv);
     engine->ops->close(engine);
 }

@@ -1,4 +1,5 @@
-// The reference operators against MLX's fixtures: at most one bf16 step away, the share that is exact printed.
+// The reference operators against MLX's fixtures: at most one bf16 step away, but for sums that cancel; the share that is
+// exact is printed.
 #include "ops_fixtures.h"
 
 #include <math.h>
@@ -25,9 +26,10 @@ static md_fixture_score run_all(const char *op, void (*check)(const json_t *fixt
     md_fpmode_leave(mode);
     json_decref(index);
     assert_true(fixtures > 0);
-    print_message("%s: %zu fixtures, %zu values, %.2f%% exact, worst %u bf16 steps, %.2g of the largest\n", op,
-                  fixtures, score.values, 100.0 * (double)score.exact / (double)score.values, score.worst,
-                  score.relative);
+    print_message("%s: %zu fixtures, %zu values, %.2f%% exact, worst %u bf16 steps, %.2g of the largest; %zu beyond a "
+                  "step, by %.2g of the largest at most\n",
+                  op, fixtures, score.values, 100.0 * (double)score.exact / (double)score.values, score.worst,
+                  score.relative, score.far, score.far_relative);
     return score;
 }
 
@@ -67,7 +69,7 @@ static void check_matmul(const json_t *fixture, md_fixture_score *score) {
     md_matrix desc = {.rows = rows, .cols = k, .bits = bits, .group = group};
     desc.weight.row_bytes = (uint64_t)k * bits / 8;
     md_ref_matrix matrix = {.desc = &desc, .weight = packed, .scales = scales, .biases = biases};
-    float *scratch = malloc(2 * k * sizeof *scratch), *found = malloc(rows * sizeof *found);
+    float *scratch = malloc(3 * k * sizeof *scratch), *found = malloc(rows * sizeof *found);
     for (uint32_t c = 0; c < columns; c++) {
         md_ref_matmul(&matrix, x + (size_t)c * k, found, scratch);
         md_fixture_compare(score, found, y + (size_t)c * rows, rows);
@@ -75,9 +77,15 @@ static void check_matmul(const json_t *fixture, md_fixture_score *score) {
     free(x), free(y), free(scales), free(biases), free(packed), free(scratch), free(found);
 }
 
+// x as integers of 16 bits moves a product by some 2^-18 of the row's largest: where a sum all but cancels, that can be
+// more than a step.
 static void products_are_mlx(void **state) {
     (void)state;
-    assert_in_range(run_all("quantized_matmul", check_matmul).worst, 0, 1);
+    md_fixture_score score = run_all("quantized_matmul", check_matmul);
+    assert_true(score.exact * 1000 >= score.values * 995);
+    assert_true(score.relative <= 0x1p-8); // one bf16 step at the largest value
+    assert_true(score.far * 1000 <= score.values);
+    assert_true(score.far_relative <= 0x1p-16);
 }
 
 static void check_rmsnorm(const json_t *fixture, md_fixture_score *score) {

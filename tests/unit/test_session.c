@@ -4,49 +4,14 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "md_test.h"
 #include "session/model.h"
-
-static const char model_dir[] = "models/fairytales";
-static md_model *model;
-static uint32_t vocab;
+#include "shipped.h"
 
 // Some 40 tokens of a story, from the goldens' prompt on.
 static const uint32_t story[] = {0,   629, 515, 262, 457, 15,  413,  300, 262,  428,  621, 643, 581, 17,
                                  409, 750, 276, 438, 341, 329, 1092, 272, 823,  415,  396, 402, 611, 17,
                                  772, 402, 15,  353, 635, 262, 492,  15,  1750, 2467, 332, 353};
 enum { STORY = sizeof story / sizeof *story };
-
-static int open_model(void **state) {
-    (void)state;
-    md_error err = {0};
-    md_model_info info;
-    if (md_model_open(model_dir, NULL, &model, &err) != MD_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return -1;
-    }
-    md_model_get_info(model, &info);
-    vocab = info.vocab;
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    md_model_close(model);
-    return 0;
-}
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        md_error err = {0};                                                                                            \
-        if ((call) != MD_OK) fail_msg("%s", err.message);                                                              \
-    } while (0)
-#define FAILS(code_, call)                                                                                             \
-    do {                                                                                                               \
-        md_error err = {0};                                                                                            \
-        assert_int_equal((call), (code_));                                                                             \
-        assert_true(err.message[0] != 0);                                                                              \
-    } while (0)
 
 static md_session *new_session(uint32_t context, const char *kv, bool from_start) {
     md_session *session = NULL;
@@ -453,5 +418,5 @@ int main(void) {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_failing_step),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, shipped_open, shipped_close);
 }

@@ -91,13 +91,27 @@ static void append(md_cpu_engine *e, const unit *u) {
     }
 }
 
-static size_t queries_bytes(const md_cpu_engine *e, uint32_t heads) {
-    uint32_t even = (e->base.snapshot->head_dim + 1) / 2 * 2;
-    return md_round_up((uint64_t)heads * even * (e->k->act == MD_ACT_PAIRS ? 2 : 4), 64);
+// 8 heads' queries, in the kernels' form.
+typedef struct queries {
+    uint8_t *x;   // a bf16 cache
+    md_ints ints; // a quantized one
+    float *sums;
+} queries;
+
+static queries first_queries(const md_cpu_scratch *scratch) {
+    return (queries){.x = scratch->x, .ints = scratch->ints, .sums = scratch->sums[0]};
 }
 
-// One column's queries of the unit's KV head into scratch->x (and their group sums), in blocks of 8 heads. They stay
-// there for the next blocks.
+static void next_queries(const md_cpu_engine *e, const md_cpu_kv_shape *shape, queries *q) {
+    uint32_t even = (shape->head_dim + 1) / 2 * 2;
+    q->x += MD_ACT_BLOCK * even * (e->k->act == MD_ACT_PAIRS ? 2 : 4);
+    q->ints.x = (uint8_t *)q->ints.x + MD_ACT_BLOCK * shape->head_dim * 2;
+    q->ints.unit += MD_ACT_BLOCK * md_ceil_div(shape->head_dim, 64);
+    q->ints.sums += MD_ACT_BLOCK * (shape->head_dim / 32);
+    q->sums += MD_ACT_BLOCK * shape->chunks;
+}
+
+// One column's queries of the unit's KV head into scratch, in blocks of 8 heads. They stay there for the next blocks.
 static void pack_queries(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
     const md_cpu_kv_shape *shape = &v->u->layer->shape;
     uint32_t head_dim = e->base.snapshot->head_dim, heads = group_heads(e);
@@ -110,14 +124,16 @@ static void pack_queries(md_cpu_engine *e, const view *v, md_cpu_scratch *scratc
         e->k->scale_rows(rows, heads * head_dim, factor, scratch->rows);
         rows = scratch->rows;
     }
-    uint8_t *x = scratch->x;
-    float *sums = scratch->sums[0];
-    for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK) {
+    queries q = first_queries(scratch);
+    for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK, next_queries(e, shape, &q)) {
         uint32_t columns = heads - h < MD_ACT_BLOCK ? heads - h : MD_ACT_BLOCK;
-        e->k->act_pack(rows + (size_t)h * head_dim, head_dim, columns, head_dim, x);
-        if (shape->format.bits) e->k->act_sums(x, columns, head_dim, shape->group, sums);
-        x += queries_bytes(e, columns);
-        sums += columns * shape->chunks;
+        const uint16_t *from = rows + (size_t)h * head_dim;
+        if (shape->format.bits) {
+            e->k->act_ints(from, head_dim, columns, head_dim, &q.ints);
+            e->k->act_sums(&q.ints, columns, head_dim, shape->group, q.sums);
+        } else {
+            e->k->act_pack(from, head_dim, columns, head_dim, q.x);
+        }
     }
 }
 
@@ -128,17 +144,17 @@ static void block_scores(md_cpu_engine *e, const view *v, float *scores, md_cpu_
     float factor = (float)(1.0 / sqrt((double)head_dim));
     md_cell cell = bits == 4 ? MD_CELL_Q4 : bits == 8 ? MD_CELL_Q8 : MD_CELL_BF16;
     pack_queries(e, v, scratch);
-    const uint8_t *x = scratch->x;
-    const float *sums = scratch->sums[0];
-    for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK) {
+    queries q = first_queries(scratch);
+    for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK, next_queries(e, shape, &q)) {
         uint32_t columns = heads - h < MD_ACT_BLOCK ? heads - h : MD_ACT_BLOCK;
         md_dot dot = {.cols = head_dim,
                       .group = shape->group,
                       .chunks = shape->chunks,
                       .chunk_bytes = shape->chunk_bytes,
                       .columns = columns,
-                      .x = x,
-                      .sums = bits ? sums : NULL};
+                      .x = bits ? q.ints.x : q.x,
+                      .unit = q.ints.unit,
+                      .sums = q.sums};
         const uint8_t *tile = md_cpu_kv_keys(v->u->layer, v->u->block, v->u->kv_head);
         float *s = scores + (size_t)h * MD_ATTN_BLOCK;
         for (uint32_t j = 0; j < v->positions; j += 16, tile += shape->tile_bytes) {
@@ -148,8 +164,6 @@ static void block_scores(md_cpu_engine *e, const view *v, float *scores, md_cpu_
             else
                 e->k->scale(scratch->out[0], columns, factor, s + j);
         }
-        x += queries_bytes(e, columns);
-        sums += columns * shape->chunks;
     }
 }
 

@@ -38,7 +38,8 @@ typedef struct md_cpu_sequence {
 
 typedef struct md_cpu_scratch { // one worker's
     uint16_t *rows;             // normalized rows [columns][widest]
-    void *x;                    // packed activations, or packed queries
+    void *x;                    // activations, or queries, in the kernels' format for unquantized matrices
+    md_ints ints;               // the same for codes
     float *sums[3];             // group sums for up to three different groups
     float *out[2];              // [8][16] products
     float *scores;              // [group heads][128]

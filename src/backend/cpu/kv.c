@@ -99,19 +99,15 @@ md_status md_cpu_kv_prepare_layer(const md_cpu_kv *kv, uint32_t l, md_kv_format 
     return alloc_layer(kv, l, format, to, err);
 }
 
-// One position's key codes into its lane of the tile: the inverse of what v_pair_q4 and v_pairs_q8 read.
+// One position's key codes into its lane of the tile, as the codec "lanes" has them.
 static void write_key_codes(const md_cpu_kv_shape *shape, uint8_t *chunk, uint32_t lane, const uint8_t *codes) {
     uint8_t *at = chunk + 64;
     if (shape->format.bits == 8) {
-        for (uint32_t p = 0; p < shape->group / 2; p++) memcpy(at + 32 * p + 2 * lane, codes + 2 * p, 2);
+        for (uint32_t q = 0; q < shape->group / 4; q++) memcpy(at + 64 * q + 4 * lane, codes + 4 * q, 4);
         return;
     }
-    for (uint32_t v = 0; v < shape->group / 8; v++, codes += 8) {
-        uint32_t word = 0;
-        for (uint32_t i = 0; i < 4; i++)
-            word |= (uint32_t)codes[2 * i] << (4 * i) | (uint32_t)codes[2 * i + 1] << (16 + 4 * i);
-        memcpy(at + 64 * v + 4 * lane, &word, 4);
-    }
+    for (uint32_t v = 0; v < shape->group / 8; v++, codes += 8)
+        for (uint32_t i = 0; i < 4; i++) at[64 * v + 4 * lane + i] = (uint8_t)(codes[i] | codes[4 + i] << 4);
 }
 
 static void write_value_codes(const md_cpu_kv_shape *shape, uint8_t *row, uint32_t first, const uint8_t *codes) {

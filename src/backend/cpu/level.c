@@ -11,8 +11,7 @@ enum { BF16_CHECK_OPERANDS = 1 << 15 }; // well under a millisecond
 static bool has_avx512(void) {
     // __builtin_cpu_supports asks CPUID and, by XGETBV, whether the system saves the registers.
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vbmi");
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
 static bool has_exact_bf16_dot(void) {
@@ -32,6 +31,8 @@ uint32_t md_cpu_levels(const md_kernels *level[MD_CPU_MAX_LEVELS]) {
     level[n++] = &md_kernels_avx2;
     if (!has_avx512()) return n;
     level[n++] = &md_kernels_avx512;
+    if (!__builtin_cpu_supports("avx512vnni")) return n;
+    level[n++] = &md_kernels_avx512vnni;
     if (has_exact_bf16_dot()) level[n++] = &md_kernels_avx512bf16;
 #elif defined(__aarch64__)
     level[n++] = &md_kernels_neon;
@@ -40,7 +41,7 @@ uint32_t md_cpu_levels(const md_kernels *level[MD_CPU_MAX_LEVELS]) {
 }
 
 md_status md_cpu_level_select(const md_kernels **out, md_error *err) {
-    static const char *const known[] = {"scalar", "avx2", "avx512", "avx512bf16", "neon"};
+    static const char *const known[] = {"scalar", "avx2", "avx512", "avx512vnni", "avx512bf16", "neon"};
     const md_kernels *level[MD_CPU_MAX_LEVELS];
     uint32_t n = md_cpu_levels(level);
     *out = level[n - 1];
@@ -55,5 +56,6 @@ md_status md_cpu_level_select(const md_kernels **out, md_error *err) {
         if (strcmp(known[i], name) == 0)
             return md_fail(err, MD_E_UNSUPPORTED, "MEGADECODE_CPU=%s: this CPU has no such kernels; its best are %s",
                            name, level[n - 1]->name);
-    return md_fail(err, MD_E_USAGE, "MEGADECODE_CPU=%s: expected scalar, avx2, avx512, avx512bf16 or neon", name);
+    return md_fail(err, MD_E_USAGE, "MEGADECODE_CPU=%s: expected scalar, avx2, avx512, avx512vnni, avx512bf16 or neon",
+                   name);
 }

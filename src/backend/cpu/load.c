@@ -116,6 +116,9 @@ static uint64_t lay_scratch(const md_cpu_engine *e, md_cpu_scratch *scratch, uin
     uint64_t heads = model->q_heads / model->kv_heads, at = 0;
     scratch->rows = take(base, &at, columns * widest * 2);
     scratch->x = take(base, &at, columns * (widest + 2) * 4 + heads * 64);
+    scratch->ints.x = take(base, &at, columns * widest * 2);
+    scratch->ints.unit = take(base, &at, columns * (widest / 64 + 1) * 4);
+    scratch->ints.sums = take(base, &at, columns * (widest / 32 + 1) * 4);
     for (int i = 0; i < 3; i++) scratch->sums[i] = take(base, &at, columns * (widest / 32 + 1) * 4);
     for (int i = 0; i < 2; i++) scratch->out[i] = take(base, &at, MD_ACT_BLOCK * 16 * 4);
     scratch->scores = take(base, &at, heads * MD_ATTN_BLOCK * 4);

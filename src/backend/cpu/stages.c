@@ -37,8 +37,48 @@ static stage_input find_input(md_cpu_engine *e, const md_stage *stage) {
     return in;
 }
 
+static bool is_quantized(const md_tile_shape *shape) { return shape->cell == MD_CELL_Q4 || shape->cell == MD_CELL_Q8; }
+
 static size_t act_bytes(const md_cpu_engine *e, uint32_t columns, uint32_t cols) {
     return (size_t)columns * (cols + 1) / 2 * 2 * (e->k->act == MD_ACT_PAIRS ? 2 : 4);
+}
+
+// The rows of a stage in the kernels' forms: a block of columns after the other.
+typedef struct prepared {
+    uint8_t *x;   // for unquantized matrices; NULL where the stage has none
+    md_ints ints; // for codes; x NULL likewise
+} prepared;
+
+static prepared first_block(const md_cpu_engine *e, uint32_t s, const md_cpu_scratch *scratch) {
+    prepared block = {0};
+    for (uint32_t m = 0; m < e->base.plan->stage[s].matrix_count; m++) {
+        if (is_quantized(&e->layout->stage[s].shape[m]))
+            block.ints = scratch->ints;
+        else
+            block.x = scratch->x;
+    }
+    return block;
+}
+
+static void next_block(const md_cpu_engine *e, prepared *block, uint32_t columns, uint32_t cols) {
+    if (block->x) block->x += md_round_up(act_bytes(e, columns, cols), 64);
+    if (!block->ints.x) return;
+    block->ints.x = (uint8_t *)block->ints.x + (size_t)columns * cols * 2;
+    block->ints.unit += columns * md_ceil_div(cols, 64);
+    block->ints.sums += columns * (cols / 32);
+}
+
+// X_g of matrix m's groups, or those of an earlier matrix with the same groups.
+static const float *group_sums(const md_cpu_engine *e, uint32_t s, uint32_t m, const prepared *block, uint32_t first,
+                               uint32_t columns, const md_cpu_scratch *scratch) {
+    const md_tile_shape *shape = e->layout->stage[s].shape;
+    for (uint32_t before = 0; before <= m; before++) {
+        if (!is_quantized(&shape[before]) || shape[before].group != shape[m].group) continue;
+        float *sums = scratch->sums[before] + (size_t)first * shape[m].chunks;
+        if (before == m) e->k->act_sums(&block->ints, columns, shape[m].cols, shape[m].group, sums);
+        return sums;
+    }
+    return NULL; // not quantized
 }
 
 // Fills dots[matrix][block of columns].
@@ -52,30 +92,26 @@ static void prepare(md_cpu_engine *e, uint32_t s, const stage_input *in, md_cpu_
                           e->base.snapshot->norm_eps, scratch->rows + i * in->stride);
         rows = scratch->rows;
     }
-    uint8_t *x = scratch->x;
+    prepared block = first_block(e, s, scratch);
     for (uint32_t b = 0; b * MD_ACT_BLOCK < in->count; b++) {
         uint32_t first = b * MD_ACT_BLOCK, columns = in->count - first;
         if (columns > MD_ACT_BLOCK) columns = MD_ACT_BLOCK;
-        e->k->act_pack(rows + first * in->stride, in->stride, columns, in->cols, x);
+        const uint16_t *from = rows + first * in->stride;
+        if (block.x) e->k->act_pack(from, in->stride, columns, in->cols, block.x);
+        if (block.ints.x) e->k->act_ints(from, in->stride, columns, in->cols, &block.ints);
         for (uint32_t m = 0; m < stage->matrix_count; m++) {
             const md_tile_shape *shape = &e->layout->stage[s].shape[m];
-            md_dot *dot = &dots[m][b];
-            *dot = (md_dot){.cols = shape->cols,
-                            .group = shape->group,
-                            .chunks = shape->chunks,
-                            .chunk_bytes = shape->chunk_bytes,
-                            .columns = columns,
-                            .prefetch = b == 0 && columns > 1 ? PREFETCH_BYTES : 0,
-                            .x = x};
-            if (shape->cell != MD_CELL_Q4 && shape->cell != MD_CELL_Q8) continue;
-            for (uint32_t before = 0; before < m && !dot->sums; before++)
-                if (dots[before][b].sums && dots[before][b].group == shape->group) dot->sums = dots[before][b].sums;
-            if (dot->sums) continue;
-            float *sums = scratch->sums[m] + (size_t)first * shape->chunks;
-            e->k->act_sums(x, columns, in->cols, shape->group, sums);
-            dot->sums = sums;
+            dots[m][b] = (md_dot){.cols = shape->cols,
+                                  .group = shape->group,
+                                  .chunks = shape->chunks,
+                                  .chunk_bytes = shape->chunk_bytes,
+                                  .columns = columns,
+                                  .prefetch = b == 0 && columns > 1 ? PREFETCH_BYTES : 0,
+                                  .x = is_quantized(shape) ? block.ints.x : block.x,
+                                  .unit = block.ints.unit,
+                                  .sums = group_sums(e, s, m, &block, first, columns, scratch)};
         }
-        x += md_round_up(act_bytes(e, columns, in->cols), 64);
+        next_block(e, &block, columns, in->cols);
     }
 }
 

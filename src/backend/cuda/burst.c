@@ -135,13 +135,15 @@ static md_status check_burst(md_cuda_engine *engine, md_burst *burst, md_error *
     return MD_OK;
 }
 
+static bool wants_logits(const md_burst_column *column) { return column->undecided && column->logits; }
+
 // The logits of the columns that the host has to choose for.
 static md_status fetch_undecided(md_cuda_engine *engine, const md_burst *burst, md_error *err) {
     for (uint32_t c = 0; c < burst->count; c++)
-        if (burst->column[c].undecided) MD_TRY(md_cuda_logits_ask(engine, c, err));
+        if (wants_logits(&burst->column[c])) MD_TRY(md_cuda_logits_ask(engine, c, err));
     MD_TRY(MD_CU_OR_LOST(engine, cuStreamSynchronize(engine->stream), "reading the logits"));
     for (uint32_t c = 0; c < burst->count; c++)
-        if (burst->column[c].undecided) md_cuda_logits_take(engine, c, burst->column[c].logits);
+        if (wants_logits(&burst->column[c])) md_cuda_logits_take(engine, c, burst->column[c].logits);
     return MD_OK;
 }
 

@@ -14,8 +14,8 @@ float md_ref_chunk(const float *w, const float *x, uint32_t n) {
     float acc[2] = {0, 0};
     for (uint32_t p = 0; 2 * p < n; p++) {
         float a = acc[p % 2];
-        if (2 * p + 1 < n) a = fmaf(w ? w[2 * p + 1] : 1.0f, x[2 * p + 1], a);
-        acc[p % 2] = fmaf(w ? w[2 * p] : 1.0f, x[2 * p], a);
+        if (2 * p + 1 < n) a = fmaf(w[2 * p + 1], x[2 * p + 1], a);
+        acc[p % 2] = fmaf(w[2 * p], x[2 * p], a);
     }
     return acc[0] + acc[1];
 }
@@ -29,16 +29,44 @@ float md_ref_sum(const float *w, const float *x, uint32_t k) {
     return t;
 }
 
-void md_ref_group_sums(const float *x, uint32_t k, uint32_t group, float *sums) {
-    for (uint32_t g = 0; g < k / group; g++) sums[g] = md_ref_chunk(NULL, x + (size_t)g * group, group);
+void md_ref_integers(const float *x, uint32_t k, float *n, float *unit) {
+    for (uint32_t at = 0; at < k; at += MD_REF_INT_BLOCK) {
+        uint32_t end = k - at < MD_REF_INT_BLOCK ? k : at + MD_REF_INT_BLOCK, greatest = 0;
+        for (uint32_t i = at; i < end; i++) { // as integers: infinities and NaN are the greatest
+            uint32_t bits = md_f32_bits(fabsf(x[i]));
+            if (bits > greatest) greatest = bits;
+        }
+        float inverse;
+        unit[at / MD_REF_INT_BLOCK] = md_shared_unit(md_f32_from_bits(greatest), &inverse);
+        for (uint32_t i = at; i < end; i++)
+            n[i] = isfinite(x[i]) ? fmaf(x[i], inverse, MD_EXP_MAGIC) - MD_EXP_MAGIC : 0.0f; // times NaN anyway
+    }
 }
 
-float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *x, const float *sums,
-                           uint32_t k, uint32_t group) {
+static float scaled(int64_t sum, float unit) { return (float)(int32_t)sum * unit; }
+
+static uint32_t exact_size(uint32_t group) { return group < MD_REF_INT_BLOCK ? group : MD_REF_INT_BLOCK; }
+
+void md_ref_group_sums(const float *n, const float *unit, uint32_t k, uint32_t group, float *sums) {
+    for (uint32_t g = 0; g < k / group; g++) {
+        sums[g] = 0;
+        for (uint32_t at = g * group; at < (g + 1) * group; at += exact_size(group)) {
+            int64_t sum = 0;
+            for (uint32_t i = at; i < at + exact_size(group); i++) sum += (int32_t)n[i];
+            sums[g] = sums[g] + scaled(sum, unit[at / MD_REF_INT_BLOCK]);
+        }
+    }
+}
+
+float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *n, const float *unit,
+                           const float *sums, uint32_t k, uint32_t group) {
     float t = 0;
     for (uint32_t g = 0; g < k / group; g++) {
-        size_t at = (size_t)g * group;
-        t = fmaf(scales[g], md_ref_chunk(q + at, x + at, group), t);
+        for (uint32_t at = g * group; at < (g + 1) * group; at += exact_size(group)) {
+            int64_t sum = 0;
+            for (uint32_t i = at; i < at + exact_size(group); i++) sum += (int32_t)q[i] * (int32_t)n[i];
+            t = fmaf(scales[g], scaled(sum, unit[at / MD_REF_INT_BLOCK]), t);
+        }
         t = fmaf(biases[g], sums[g], t);
     }
     return t;
@@ -76,14 +104,17 @@ static void decode_row(const md_ref_matrix *matrix, uint32_t row, float *out) {
 
 void md_ref_matmul(const md_ref_matrix *matrix, const float *x, float *y, float *scratch) {
     const md_matrix *desc = matrix->desc;
-    float *sums = scratch + desc->cols;
-    if (desc->bits) md_ref_group_sums(x, desc->cols, desc->group, sums);
+    float *n = scratch + desc->cols, *sums = n + desc->cols, *unit = sums + desc->cols / 2;
+    if (desc->bits) {
+        md_ref_integers(x, desc->cols, n, unit);
+        md_ref_group_sums(n, unit, desc->cols, desc->group, sums);
+    }
     for (uint32_t row = 0; row < desc->rows; row++) {
         decode_row(matrix, row, scratch);
         float t;
         if (desc->bits) {
             size_t at = (size_t)row * (desc->cols / desc->group);
-            t = md_ref_quantized_sum(scratch, matrix->scales + at, matrix->biases + at, x, sums, desc->cols,
+            t = md_ref_quantized_sum(scratch, matrix->scales + at, matrix->biases + at, n, unit, sums, desc->cols,
                                      desc->group);
         } else {
             t = md_ref_sum(scratch, x, desc->cols);
@@ -189,20 +220,22 @@ float md_ref_quantized_values(const float *p, const md_ref_quantized_kv *kv, uin
 void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
                                 float *out, float *scratch) {
     float scale = md_bf16_round((float)(1.0 / sqrt((double)dim)));
-    float scaled[MD_MAX_HEAD_DIM] = {0}, sums[MD_MAX_HEAD_DIM], block[MD_ATTN_BLOCK];
-    for (uint32_t d = 0; d < dim; d++) scaled[d] = md_bf16_round(q[d] * scale);
-    md_ref_group_sums(scaled, dim, kv->group, sums);
+    float query[MD_MAX_HEAD_DIM] = {0}, n[MD_MAX_HEAD_DIM], unit[MD_MAX_HEAD_DIM], sums[MD_MAX_HEAD_DIM];
+    float block[MD_ATTN_BLOCK];
+    for (uint32_t d = 0; d < dim; d++) query[d] = md_bf16_round(q[d] * scale);
+    md_ref_integers(query, dim, n, unit);
+    md_ref_group_sums(n, unit, dim, kv->group, sums);
     for (uint32_t j = 0; j < positions; j++) {
         size_t g = (size_t)j * kv->group_stride;
         scratch[j] = md_bf16_round(md_ref_quantized_sum(kv->k_codes + (size_t)j * kv->stride, kv->k_scales + g,
-                                                        kv->k_biases + g, scaled, sums, dim, kv->group));
+                                                        kv->k_biases + g, n, unit, sums, dim, kv->group));
     }
     float m_all = max_of(scratch, positions), total = 0;
     for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK) {
-        uint32_t n = block_size(positions, at);
-        float m = max_of(scratch + at, n);
-        memcpy(block, scratch + at, n * sizeof *block);
-        total = fmaf(exp_block(block, n, m), md_expf(m - m_all), total);
+        uint32_t count = block_size(positions, at);
+        float m = max_of(scratch + at, count);
+        memcpy(block, scratch + at, count * sizeof *block);
+        total = fmaf(exp_block(block, count, m), md_expf(m - m_all), total);
     }
     float inverse = 1.0f / total;
     for (uint32_t j = 0; j < positions; j++) scratch[j] = md_bf16_round(md_expf(scratch[j] - m_all) * inverse);

@@ -19,23 +19,27 @@ typedef struct md_ref_matrix {
 md_status md_ref_matrix_load(const md_matrix *desc, md_ref_matrix *out, md_error *err);
 void md_ref_matrix_free(md_ref_matrix *matrix);
 
-// The sum rule over one chunk of n products; w NULL means every weight is 1.
+// The sum rule of unquantized rows over one chunk of n products.
 float md_ref_chunk(const float *w, const float *x, uint32_t n);
 
 // sum(w, x) over K elements in chunks of 64, for unquantized rows.
 float md_ref_sum(const float *w, const float *x, uint32_t k);
 
-// X_g = chunk(1, x) for each of the k / group groups of x.
-void md_ref_group_sums(const float *x, uint32_t k, uint32_t group, float *sums);
+// x[K] as integers n[K], each MD_REF_INT_BLOCK of them times a power of two: unit[ceil(K / 64)].
+enum { MD_REF_INT_BLOCK = 64 };
+void md_ref_integers(const float *x, uint32_t k, float *n, float *unit);
 
-// The quantized row rule over codes q[K] with scales and biases [K / group]; sums: X_g of x.
-float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *x, const float *sums,
-                           uint32_t k, uint32_t group);
+// X_g of each of the k / group groups of a vector as integers.
+void md_ref_group_sums(const float *n, const float *unit, uint32_t k, uint32_t group, float *sums);
+
+// The quantized row rule over codes q[K] with scales and biases [K / group] and a vector as integers; sums: its X_g.
+float md_ref_quantized_sum(const float *q, const float *scales, const float *biases, const float *n, const float *unit,
+                           const float *sums, uint32_t k, uint32_t group);
 
 // Plain sum of n values: 16 strided accumulators and a fixed tree.
 float md_ref_strided_sum(const float *values, uint32_t n);
 
-// y[rows] = bf(row . x) (+ additive bias). scratch: [cols * 2] floats.
+// y[rows] = bf(row . x) (+ additive bias). scratch: [cols * 3] floats.
 void md_ref_matmul(const md_ref_matrix *matrix, const float *x, float *y, float *scratch);
 
 // One row of the embedding.

@@ -24,7 +24,7 @@ typedef struct ref_engine {
     md_ref_matrix embed;
     float *inv_freq, rope_scale;                 // [head_dim / 2]
     float *x, *normed, *q, *k, *v, *attn, *proj; // one column's vectors
-    float *gate, *up, *act, *row;                // row: the widest matrix row
+    float *gate, *up, *act, *row;                // row: scratch of products
     uint64_t weight_bytes;
 } ref_engine;
 
@@ -170,7 +170,7 @@ static md_status alloc_vectors(ref_engine *e, md_error *err) {
                    {&e->gate, model->ffn},
                    {&e->up, model->ffn},
                    {&e->act, model->ffn},
-                   {&e->row, 2 * widest}};
+                   {&e->row, 3 * widest}};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         *vectors[i].to = calloc(vectors[i].n, sizeof(float));
         if (!*vectors[i].to) return md_fail(err, MD_E_MEMORY, "out of memory for a vector of %zu values", vectors[i].n);

@@ -8,7 +8,7 @@
 
 md_status md_jlex_init(md_jlex *lex, md_arena *arena, const char *name, const char *source, size_t n, md_error *err) {
     *lex = (md_jlex){.arena = arena, .name = name, .line = 1};
-    if (md_utf8_valid_prefix(source, n) != n) return md_fail(err, MD_E_FORMAT, "%s: not valid UTF-8", name);
+    MD_TRY(md_utf8_check(name, source, n, MD_E_FORMAT, err));
     char *copy = md_arena_alloc(arena, n + 1, 1);
     if (!copy) return md_fail(err, MD_E_MEMORY, "%s: out of memory (%zu bytes)", name, n);
     size_t size = 0;

@@ -1,7 +1,7 @@
 // ==== answer.js: one answer on its way, from the request to its last token ====
 
 class Run {
-  constructor(chat, onChange) {
+  constructor(chat, attempt, onChange) {
     this.chat = chat;
     this.onChange = onChange; // called when there is something to show
     this.abort = new AbortController();
@@ -11,6 +11,7 @@ class Run {
     this.lastAt = 0;
     this.deltas = 0;
     this.message = { role: "assistant", text: "", at: Date.now(), model: server.info ? server.info.model.id : undefined };
+    if (attempt) this.message.attempt = attempt;
   }
 
   stop() {
@@ -21,7 +22,7 @@ class Run {
   async run(messages) {
     const { message } = this;
     try {
-      for await (const chunk of streamAnswer(requestBody(this.chat.settings, messages), this.abort.signal)) this.take(chunk);
+      for await (const chunk of streamAnswer(requestBody(this.chat.settings, messages, message.attempt), this.abort.signal)) this.take(chunk);
     } catch (problem) {
       this.fail(problem);
     }

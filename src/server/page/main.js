@@ -207,7 +207,7 @@ function send(text) {
   addView(chat.messages[chat.messages.length - 1]);
   $("entry").value = "";
   drafts.delete(chat.id);
-  answer();
+  answer(0);
   history.replaceState(null, "", "#" + chat.id);
 }
 
@@ -225,9 +225,9 @@ function addView(message) {
   return view;
 }
 
-// Answers the open conversation, which ends with a question.
-async function answer() {
-  const run = new Run(chat, (r) => r.view && r.view.schedule()), asked = chat;
+// Answers the open conversation, which ends with a question that had `attempt` answers before.
+async function answer(attempt) {
+  const run = new Run(chat, attempt, (r) => r.view && r.view.schedule()), asked = chat;
   const messages = asked.messages.slice();
   runs.set(asked.id, run);
   asked.messages.push(run.message);
@@ -290,13 +290,13 @@ function stop() {
 
 // Cuts the conversation at `index`, adds a question where one is given, and answers anew. What is cut off beyond what is
 // made anew can be had back.
-function rewind(index, question) {
+function rewind(index, question, attempt) {
   if (runs.has(chat.id)) return;
   const cut = chat, before = chat.messages.slice();
   chat.messages = before.slice(0, index);
   if (question) chat.messages.push(question);
   render();
-  answer();
+  answer(attempt);
   const lost = before.length - chat.messages.length;
   if (lost > 0)
     toast(many(lost, "later message was", "later messages were") + " removed.", { label: "Undo", run: () => restore(cut, before) });
@@ -315,7 +315,7 @@ async function restore(cut, messages) {
 
 function again(message) {
   const index = chat.messages.indexOf(message);
-  if (index > 0) rewind(index, null);
+  if (index > 0) rewind(index, null, (message.attempt || 0) + (message.text ? 1 : 0));
 }
 
 const messageActions = {
@@ -323,7 +323,7 @@ const messageActions = {
   edit(message, text) {
     const index = chat.messages.indexOf(message);
     if (index === 0 && !chat.named) chat.title = titleOf(text);
-    rewind(index, { role: "user", text, at: Date.now() });
+    rewind(index, { role: "user", text, at: Date.now() }, 0);
   },
 };
 

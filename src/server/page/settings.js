@@ -9,7 +9,7 @@ const NUMBERS = [
   { name: "min_p", label: "Min p", min: 0, max: 1, step: 0.01, hint: "against the likeliest one" },
   { name: "repetition_penalty", label: "Repetition penalty", min: 0.01, max: 10, step: 0.05, hint: "1 is none" },
   { name: "max_tokens", label: "Max tokens", min: 1, max: 2147483647, step: 1, whole: true, hint: "of an answer" },
-  { name: "seed", label: "Seed", min: -Number.MAX_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER, step: 1, whole: true, hint: "the same gives the same text" },
+  { name: "seed", label: "Seed", min: -Number.MAX_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER, step: 1, whole: true, hint: "the same gives the same text; Again takes the next" },
 ];
 
 // The problem with a field's text, or null.
@@ -35,8 +35,9 @@ function defaultSettings() {
   return checkSettings(readValue("settings", {}));
 }
 
-// The body of a request that continues `messages`.
-function requestBody(settings, messages) {
+// The body of a request that continues `messages`. `attempt`: how many answers the last of them has had before, of which
+// each takes the seed after the last one's, so that another answer is one.
+function requestBody(settings, messages, attempt) {
   const out = [];
   if (settings.system) out.push({ role: "system", content: settings.system });
   for (const message of messages) {
@@ -48,6 +49,7 @@ function requestBody(settings, messages) {
   }
   const body = { messages: out, stream: true, stream_options: { include_usage: true } };
   for (const field of NUMBERS) if (settings[field.name] !== undefined) body[field.name] = settings[field.name];
+  if (attempt && body.seed !== undefined) body.seed = Math.min(body.seed + attempt, Number.MAX_SAFE_INTEGER);
   if (settings.thinking) body.enable_thinking = settings.thinking === "on";
   return body;
 }

@@ -1,7 +1,7 @@
 // ==== store.js: conversations in the browser's own storage, one entry each, checked when they are read ====
 //
 // A conversation: {id, title, named, created, updated, settings, messages}
-// A message:      {role: "user" | "assistant", text, at, [thinking, thinkMs, model, stats, finish, failure]}
+// A message:      {role: "user" | "assistant", text, at, [thinking, thinkMs, model, stats, finish, failure, attempt]}
 
 const CHAT_KEY = "megadecode:chat:";
 const CHATS_MAX = 500;
@@ -44,6 +44,7 @@ function checkMessage(message, where) {
   }
   if (isCount(message.thinkMs)) out.thinkMs = message.thinkMs;
   if (isText(message.model, 300)) out.model = message.model;
+  if (isCount(message.attempt)) out.attempt = Math.floor(message.attempt);
   if (isObject(message.stats)) out.stats = checkStats(message.stats);
   if (isText(message.finish, 30)) out.finish = message.finish;
   if (isObject(message.failure) && isText(message.failure.title, 300) && isText(message.failure.detail, 3000))

@@ -6,11 +6,15 @@
 //                            v_round: to bf16 and back; v_widen: 16 bf16 -> vf; v_narrow: vf -> 16 bf16
 //                            v_swap_halves: lanes 0..7 and 8..15 exchanged
 //                            v_nibbles(16 bytes, high), v_bytes(16 bytes): codes as floats
-//   vcodes, vpair            v_codes(64 bytes); v_pair_q4(codes, i): columns 2i and 2i+1 of eight;
-//                            v_pairs_q8(64 bytes, columns, &w0, &w1): two pairs of columns for 16 rows;
-//                            v_pair_bf16(64 bytes): one
+//                            v_max_bits: the greater as unsigned integers
+//   vquad, vacc              64 codes, four a lane: v_quad8(64 bytes), v_quad4(64 bytes, high); 16 exact integer sums:
+//                            v_acc_clear, v_quad_dot(acc, codes, x) adds a lane's codes times the four integers at x,
+//                            v_acc_float; v_store_ints(x, t): the low 16 bits of t's lanes as four such x of 8 bytes
+//   vpair                    v_pair_bf16(64 bytes): columns 2i and 2i + 1 of an unquantized tile
 //   VEC_NAME VEC_ACT VEC_BLOCK VEC_PREFETCH
 //   VEC_REDUCE               defined where the layer has its own v_sum and v_greatest
+//   VEC_INTS                 defined where the layer has its own v_top and v_ints, and v_ints_of_eight; it then needs no
+//                            v_max_bits and v_store_ints
 //   VEC_WIDEN_TWO            defined where the layer has its own v_widen_two and v_store_two
 //   VEC_SCALE_BIAS           defined where the layer has its own v_scale_bias
 // Plain loops in this text run on one lane each; -ffp-contract=off keeps the compiler from changing any sum.
@@ -21,14 +25,9 @@
 #include "backend/cpu/kernels/kernels.h"
 #include "base/mathx.h"
 
-#if defined(MD_UNROLL) // the scalar level has its own
-#elif defined(__clang__)
-#define MD_UNROLL _Pragma("unroll")
-#else
-#define MD_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 #include "backend/cpu/kernels/attention.inl"
+#include "backend/cpu/kernels/ints.inl"
+
 #include "backend/cpu/kernels/dot.inl"
 
 static void rmsnorm(const uint16_t *x, const float *weight, uint32_t n, float eps, uint16_t *out) {
@@ -99,6 +98,7 @@ const md_kernels MD_TABLE(VEC_NAME) = {
             [MD_CELL_F16] = {dot_f16, dot_f16},
             [MD_CELL_F32] = {dot_f32, dot_f32}},
     .act_pack = act_pack,
+    .act_ints = act_ints,
     .act_sums = act_sums,
     .rmsnorm = rmsnorm,
     .store = store,

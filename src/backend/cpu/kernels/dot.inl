@@ -1,5 +1,5 @@
 // Products of a tile with a block of columns, written once over the vector layer and compiled by every level. The order
-// of every sum is docs/MODEL.md's; the two chains a0 and a1 of each column are what hides the latency of the adds.
+// of every sum is docs/MODEL.md's: of unquantized rows two chains a0 and a1 a column, of codes none, their sums are exact.
 
 // acc + pair p of the weights times pair p of column c, odd element first.
 MD_INLINE vf dot_pair(vf acc, vpair w, const void *x, size_t p, size_t c, size_t stride) {
@@ -52,30 +52,7 @@ MD_INLINE void dot_chunk(const uint8_t *codes, uint32_t pairs, size_t first, con
                          const int N, const md_cell cell, vf *sum) {
     vf a0[MD_ACT_BLOCK], a1[MD_ACT_BLOCK];
     MD_UNROLL for (int n = 0; n < N; n++) a0[n] = a1[n] = v_set1(0.0f);
-    if (cell == MD_CELL_Q4) {
-        for (uint32_t p = 0; p < pairs; p += 4) { // groups are multiples of 32
-            vcodes w = v_codes(codes + (size_t)p * 16);
-            vpair w0 = v_pair_q4(w, 0), w1 = v_pair_q4(w, 1);
-            MD_UNROLL for (int n = 0; n < N; n++) {
-                a0[n] = dot_pair(a0[n], w0, d->x, first + p, c0 + (size_t)n, stride);
-                a1[n] = dot_pair(a1[n], w1, d->x, first + p + 1, c0 + (size_t)n, stride);
-            }
-            vpair w2 = v_pair_q4(w, 2), w3 = v_pair_q4(w, 3);
-            MD_UNROLL for (int n = 0; n < N; n++) {
-                a0[n] = dot_pair(a0[n], w2, d->x, first + p + 2, c0 + (size_t)n, stride);
-                a1[n] = dot_pair(a1[n], w3, d->x, first + p + 3, c0 + (size_t)n, stride);
-            }
-        }
-    } else if (cell == MD_CELL_Q8) {
-        for (uint32_t p = 0; p < pairs; p += 2) {
-            vpair w0, w1;
-            v_pairs_q8(codes + (size_t)p * 32, N, &w0, &w1);
-            MD_UNROLL for (int n = 0; n < N; n++) {
-                a0[n] = dot_pair(a0[n], w0, d->x, first + p, c0 + (size_t)n, stride);
-                a1[n] = dot_pair(a1[n], w1, d->x, first + p + 1, c0 + (size_t)n, stride);
-            }
-        }
-    } else if (cell == MD_CELL_BF16) {
+    if (cell == MD_CELL_BF16) {
         uint32_t p = 0;
         for (; p + 2 <= pairs; p += 2) {
             vpair w0 = v_pair_bf16(codes + (size_t)p * 64), w1 = v_pair_bf16(codes + (size_t)p * 64 + 64);
@@ -109,33 +86,80 @@ MD_INLINE void dot_chunk(const uint8_t *codes, uint32_t pairs, size_t first, con
     MD_UNROLL for (int n = 0; n < N; n++) sum[n] = v_add(a0[n], a1[n]);
 }
 
-MD_INLINE vf dot_scaled(vf t, const uint8_t *chunk, const int wide, vf sum, float x_sum) {
-    vf scale = wide ? v_load((const float *)(const void *)chunk) : v_widen((const uint16_t *)(const void *)chunk);
-    vf bias = wide ? v_load((const float *)(const void *)(chunk + 64))
-                   : v_widen((const uint16_t *)(const void *)(chunk + 32));
-    return v_fma(bias, v_set1(x_sum), v_fma(scale, sum, t));
+MD_INLINE void dot_prefetch(const md_dot *d, const uint8_t *chunk, size_t c0) {
+    if (d->prefetch && c0 == 0)
+        for (uint32_t o = 0; o < d->chunk_bytes; o += 64) VEC_PREFETCH(chunk + d->prefetch + o);
 }
 
-MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
-                        const md_cell cell, const int wide) {
-    const int quantized = cell == MD_CELL_Q4 || cell == MD_CELL_Q8;
-    const uint32_t head = !quantized ? 0 : wide ? 128 : 64; // bytes of scales and biases
+// A tile without codes.
+MD_INLINE void dot_values(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
+                          const md_cell cell) {
     vf t[MD_ACT_BLOCK], sum[MD_ACT_BLOCK];
     MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_set1(0.0f);
     for (uint32_t g = 0; g < d->chunks; g++) {
         const uint8_t *chunk = tile + (size_t)g * d->chunk_bytes;
-        if (d->prefetch && c0 == 0)
-            for (uint32_t o = 0; o < d->chunk_bytes; o += 64) VEC_PREFETCH(chunk + d->prefetch + o);
-        uint32_t rest = d->cols - g * d->group, size = quantized || rest > d->group ? d->group : rest;
-        dot_chunk(chunk + head, (size + 1) / 2, (size_t)g * d->group / 2, d, c0, stride, N, cell, sum);
-        if (quantized) {
-            const float *x_sum = d->sums + (size_t)g * stride + c0;
-            MD_UNROLL for (int n = 0; n < N; n++) t[n] = dot_scaled(t[n], chunk, wide, sum[n], x_sum[n]);
-        } else {
-            MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_add(t[n], sum[n]);
-        }
+        dot_prefetch(d, chunk, c0);
+        uint32_t rest = d->cols - g * d->group, size = rest > d->group ? d->group : rest;
+        dot_chunk(chunk, (size + 1) / 2, (size_t)g * d->group / 2, d, c0, stride, N, cell, sum);
+        MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_add(t[n], sum[n]);
     }
     MD_UNROLL for (int n = 0; n < N; n++) v_store(out + (c0 + (size_t)n) * 16, t[n]);
+}
+
+// 64 bytes of codes times their integers at x: one quad of 8 bits, or two of 4.
+MD_INLINE void dot_vector(const uint8_t *codes, const uint8_t *x, size_t stride, const int N, const int bits,
+                          vacc *acc) {
+    MD_UNROLL for (int q = 0; q < 8 / bits; q++, x += stride * INT_BYTES) {
+        vquad w = bits == 8 ? v_quad8(codes) : v_quad4(codes, q);
+        MD_UNROLL for (int n = 0; n < N; n++) v_quad_dot(&acc[n], w, x + n * INT_BYTES);
+    }
+}
+
+// 32 columns of codes times their integers, [8 quads][stride][8 bytes].
+MD_INLINE void dot_codes(const uint8_t *codes, const uint8_t *x, size_t stride, const int N, const int bits,
+                         vacc *acc) {
+    const size_t step = 8 / (size_t)bits * stride * INT_BYTES;
+    if (N <= 2) {
+        MD_UNROLL for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
+    } else {
+        MD_ROLLED for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
+    }
+}
+
+// A tile of codes.
+MD_INLINE void dot_quantized(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
+                             const int bits, const int wide) {
+    const uint32_t size = d->group < INT_BLOCK ? d->group : INT_BLOCK; // columns of an exact sum
+    const uint8_t *x = (const uint8_t *)d->x + c0 * INT_BYTES, *chunk = tile;
+    const float *x_sum = d->sums + c0;
+    vf t[MD_ACT_BLOCK];
+    MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_set1(0.0f);
+    for (uint32_t at = 0; at < d->cols; chunk += d->chunk_bytes, x_sum += stride) {
+        dot_prefetch(d, chunk, c0);
+        const uint16_t *half = (const uint16_t *)(const void *)chunk;
+        const float *full = (const float *)(const void *)chunk;
+        vf scale = wide ? v_load(full) : v_widen(half), bias = wide ? v_load(full + 16) : v_widen(half + 16);
+        const uint8_t *codes = chunk + (wide ? 128 : 64);
+        for (uint32_t end = at + d->group; at < end;) {
+            const float *unit = d->unit + (size_t)at / INT_BLOCK * stride + c0;
+            vacc acc[MD_ACT_BLOCK];
+            MD_UNROLL for (int n = 0; n < N; n++) v_acc_clear(&acc[n]);
+            for (uint32_t part = at + size; at < part; at += 32, codes += 64 * bits, x += 8 * stride * INT_BYTES)
+                dot_codes(codes, x, stride, N, bits, acc);
+            MD_UNROLL for (int n = 0; n < N; n++)
+                t[n] = v_fma(scale, v_mul(v_acc_float(&acc[n]), v_set1(unit[n])), t[n]);
+        }
+        MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_fma(bias, v_set1(x_sum[n]), t[n]);
+    }
+    MD_UNROLL for (int n = 0; n < N; n++) v_store(out + (c0 + (size_t)n) * 16, t[n]);
+}
+
+MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
+                        const md_cell cell, const int wide) {
+    if (cell == MD_CELL_Q4 || cell == MD_CELL_Q8)
+        dot_quantized(d, tile, out, c0, stride, N, cell == MD_CELL_Q4 ? 4 : 8, wide);
+    else
+        dot_values(d, tile, out, c0, stride, N, cell);
 }
 
 // Blocks of 8, 4, 2 and 1 columns; the two that matter most, 8 and a single column, have constant addresses. `rare`
@@ -232,74 +256,4 @@ static void act_pack(const uint16_t *rows, size_t row_stride, uint32_t columns, 
     }
 #endif
     pack_columns(rows, row_stride, columns, cols, x);
-}
-
-MD_INLINE float act_element(const void *x, size_t p, int odd, size_t stride, size_t c) {
-    if (VEC_ACT == MD_ACT_F32) return ((const float *)x)[(2 * p + (size_t)odd) * stride + c];
-    uint32_t pair = ((const uint32_t *)x)[p * stride + c];
-    return md_f32_from_bits(odd ? pair & 0xffff0000u : pair << 16);
-}
-
-static void sum_columns(const void *x, const uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
-    for (uint32_t g = 0; g < cols / group; g++) {
-        float a0[MD_ACT_BLOCK] = {0}, a1[MD_ACT_BLOCK] = {0};
-        for (size_t p = (size_t)g * group / 2; p < (size_t)(g + 1) * group / 2; p += 2) {
-            for (uint32_t c = 0; c < columns; c++) { // fma(1, x, a) is a + x
-                a0[c] = a0[c] + act_element(x, p, 1, columns, c);
-                a0[c] = a0[c] + act_element(x, p, 0, columns, c);
-                a1[c] = a1[c] + act_element(x, p + 1, 1, columns, c);
-                a1[c] = a1[c] + act_element(x, p + 1, 0, columns, c);
-            }
-        }
-        for (uint32_t c = 0; c < columns; c++) sums[(size_t)g * columns + c] = a0[c] + a1[c];
-    }
-}
-
-#ifdef VEC_BF16_DOT
-// 16 pairs as floats, odd elements added first: fma(1, x, a) is a + x.
-MD_INLINE vf sum_pairs(vf acc, __m512i pairs) {
-    acc = v_add(acc, _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u))));
-    return v_add(acc, _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
-}
-
-// 8 columns: pairs p and p + 1 lie side by side, so lanes 0..7 are the chains a0 and lanes 8..15 the chains a1.
-static void sums_of_eight(const uint32_t *x, uint32_t cols, uint32_t group, float *sums) {
-    for (uint32_t g = 0; g < cols / group; g++, sums += 8) {
-        vf acc = v_set1(0.0f);
-        for (uint32_t p = 0; p < group / 2; p += 2, x += 16) acc = sum_pairs(acc, _mm512_loadu_si512(x));
-        _mm256_storeu_ps(sums, _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps(acc, 1)));
-    }
-}
-
-// One column, 8 groups at a time: lanes 2i and 2i + 1 are the chains a0 and a1 of group i.
-static uint32_t sums_of_one(const uint32_t *x, uint32_t groups, uint32_t group, float *sums) {
-    const __m512i stride = _mm512_set1_epi64(group / 4); // 8-byte steps from group to group
-    const __m512i index = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), stride);
-    uint32_t g = 0;
-    for (; g + 8 <= groups; g += 8) {
-        const uint32_t *from = x + (size_t)g * (group / 2);
-        vf acc = v_set1(0.0f);
-        for (uint32_t p = 0; p < group / 2; p += 2) acc = sum_pairs(acc, _mm512_i64gather_epi64(index, from + p, 8));
-        float lane[16];
-        v_store(lane, acc);
-        for (int i = 0; i < 8; i++) sums[g + (uint32_t)i] = lane[2 * i] + lane[2 * i + 1];
-    }
-    return g;
-}
-#endif
-
-static void act_sums(const void *x, uint32_t columns, uint32_t cols, uint32_t group, float *sums) {
-#ifdef VEC_BF16_DOT
-    if (columns == 8) {
-        sums_of_eight(x, cols, group, sums);
-        return;
-    }
-    if (columns == 1) {
-        uint32_t done = sums_of_one(x, cols / group, group, sums);
-        x = (const uint32_t *)x + (size_t)done * (group / 2);
-        cols -= done * group;
-        sums += done;
-    }
-#endif
-    sum_columns(x, columns, cols, group, sums);
 }

@@ -1,6 +1,6 @@
-// The table of CPU kernels: one struct of functions a level (scalar, avx2, avx512, avx512bf16, neon), all with the same
-// bits (docs/MODEL.md). Every kernel is a pure function of its arguments; any number of threads may run them. Callers
-// have FTZ and DAZ set (cpu.h).
+// The table of CPU kernels: one struct of functions a level (scalar, avx2, avx512, avx512vnni, avx512bf16, neon), all
+// with the same bits (docs/MODEL.md). Every kernel is a pure function of its arguments; any number of threads may run
+// them. Callers have FTZ and DAZ set (cpu.h).
 //
 // Lanes: a vector is always 16 floats wide, whatever the ISA. In products of a matrix lane r is row r of a tile
 // (plan/pack.h), in attention scores lane r is position r of 16, elsewhere lanes are consecutive elements; so no sum
@@ -18,11 +18,20 @@ enum {
     MD_LANES = 16
 };
 
-// How activations enter a product: blocks of up to 8 columns, interleaved so that one walk reads them all.
+// How activations enter a product with an unquantized matrix: blocks of up to 8 columns, interleaved so that one walk
+// reads them all.
 typedef enum md_act_format {
     MD_ACT_PAIRS, // x[p * columns + c]: u32, elements 2p (low half) and 2p+1 of column c in bf16
     MD_ACT_F32    // x[k * columns + c]: fp32, element k of column c
 } md_act_format;
+
+// How they enter a product with codes: as integers of 16 bits, each 64 columns of a vector with a unit of their own
+// (docs/MODEL.md). K is a multiple of 32.
+typedef struct md_ints {
+    void *x;     // [K / 4][columns] times 8 bytes: four integers as the level's products want them
+    float *unit; // [ceil(K / 64)][columns]
+    float *sums; // [K / 32][columns]: exact sums of 32 integers
+} md_ints;
 
 // One product of a tile with a block of columns. An odd `cols` (unquantized only) is filled up with one zero element.
 typedef struct md_dot {
@@ -32,8 +41,9 @@ typedef struct md_dot {
     uint32_t chunk_bytes;
     uint32_t columns;  // 1..MD_ACT_BLOCK
     uint32_t prefetch; // bytes ahead of the tile to prefetch; 0 = none
-    const void *x;     // the block, in the table's md_act_format
-    const float *sums; // [chunks][columns]: X_g; NULL for unquantized cells
+    const void *x;     // the block: md_ints.x for quantized cells, else in the table's md_act_format
+    const float *unit; // quantized cells: md_ints.unit
+    const float *sums; // quantized cells: [chunks][columns]: X_g
 } md_dot;
 
 // out[c * 16 + lane]: the sum before its rounding.
@@ -58,8 +68,10 @@ typedef struct md_kernels {
 
     // Brings `columns` rows of bf16 (row c at rows + c * row_stride elements, `cols` long) into the act format.
     void (*act_pack)(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, void *x);
-    // X_g of every whole group: sums[g * columns + c]. cols is a multiple of group.
-    void (*act_sums)(const void *x, uint32_t columns, uint32_t cols, uint32_t group, float *sums);
+    // The same rows as integers; cols is a multiple of 32.
+    void (*act_ints)(const uint16_t *rows, size_t row_stride, uint32_t columns, uint32_t cols, const md_ints *to);
+    // X_g of every group of 32, 64 or 128 columns: sums[g * columns + c]. cols is a multiple of group.
+    void (*act_sums)(const md_ints *ints, uint32_t columns, uint32_t cols, uint32_t group, float *sums);
     // RMSNorm of one row. weight: fp32, readable up to a multiple of 16.
     void (*rmsnorm)(const uint16_t *x, const float *weight, uint32_t n, float eps, uint16_t *out);
 
@@ -95,7 +107,7 @@ typedef struct md_kernels {
 
 extern const md_kernels md_kernels_scalar;
 #if defined(__x86_64__)
-extern const md_kernels md_kernels_avx2, md_kernels_avx512, md_kernels_avx512bf16;
+extern const md_kernels md_kernels_avx2, md_kernels_avx512, md_kernels_avx512vnni, md_kernels_avx512bf16;
 // Whether vdpbf16ps gives the bits of two FMAs, odd element first, on `count` random and edge-biased operands.
 int md_avx512bf16_check(uint32_t count);
 #elif defined(__aarch64__)

@@ -16,25 +16,34 @@ struct md_ctx { // what every thread carries
     u32 stage; // for reports
 #if ACCOUNT
     u32 kind; // of the stage; KIND_NEXT
+    u32 last; // the clock when SPENT was last said
 #endif
 };
 
 // Where a CTA's time goes: SPENT(x) says that the time since the one before it went into x. The CTA's first thread adds it
 // up, by kind of stage (sources generated with ACCOUNT 1).
-enum { SETUP, WEIGHTS, HANDOFF, ARITHMETIC, OUT, SPENDINGS };
-#define KIND_NEXT 9u // behind the plan's kinds
-#define KINDS 10u
+enum { SETUP, WEIGHTS, HANDOFF, ARITHMETIC, OUT };
+#define KIND_NEXT (KINDS - 1)
 #if ACCOUNT
 #define SPENT(what) account_add(ctx, what)
-static __device__ __forceinline__ void account_add(const md_ctx &ctx, u32 what) {
-    if (threadIdx.x) return;
+static __device__ __forceinline__ void account_add(md_ctx &ctx, u32 what) {
+    if (ctx.tid) return;
     u32 now = (u32)clock();
-    atomicAdd((u64 *)ctx.p->account + (ctx.kind * SPENDINGS + what) * ctx.p->groups + ctx.cta, (u64)(now - *SH_CLOCK));
-    *SH_CLOCK = now;
+    atomicAdd(SH_ACCOUNT + ctx.kind * SPENDINGS + what, now - ctx.last);
+    ctx.last = now;
 }
-// Nanoseconds of a launch, as `now` - `begin`, behind the cycles: what these are worth.
-static __device__ __forceinline__ void account_launch(const md_params *p, u64 ns) {
-    if (threadIdx.x == 0) atomicAdd((u64 *)p->account + KINDS * SPENDINGS * p->groups + blockIdx.x, ns);
+static __device__ __forceinline__ void account_begin(md_ctx &ctx) {
+    for (u32 i = ctx.tid; i < KINDS * SPENDINGS; i += CONSUMERS) SH_ACCOUNT[i] = 0;
+    ctx.kind = 0, ctx.last = (u32)clock();
+}
+// A launch's cycles to memory, and behind them its nanoseconds: what these are worth.
+static __device__ __forceinline__ void account_end(const md_ctx &ctx, u64 ns) {
+    if (ctx.tid) return;
+    u64 *at = (u64 *)ctx.p->account + ctx.cta;
+#pragma unroll 1
+    for (u32 i = 0; i < KINDS * SPENDINGS; i++, at += ctx.p->groups)
+        if (SH_ACCOUNT[i]) atomicAdd(at, (u64)SH_ACCOUNT[i]);
+    atomicAdd(at, ns);
 }
 #else
 #define SPENT(what)

@@ -70,8 +70,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
     if (ctx.tid == 0) *SH_FAILED = 0;
 #if ACCOUNT
     const u64 begin = now_ns();
-    ctx.kind = 0;
-    if (ctx.tid == 0) *SH_CLOCK = (u32)clock();
+    account_begin(ctx);
 #endif
     stream.position = 0;
     for (ctx.step = first; ctx.step < first + p.tokens; ctx.step++) {
@@ -104,7 +103,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
 #endif
     }
 #if ACCOUNT
-    account_launch(&p, now_ns() - begin);
+    account_end(ctx, now_ns() - begin);
 #endif
 }
 

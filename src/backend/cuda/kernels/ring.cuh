@@ -120,12 +120,13 @@ static __device__ void stream_produce(const u8 *source, u32 bytes, u32 head_at, 
                     if (*SH_STOP) goto drain;
             }
             u32 n = bytes - at < SEGMENT_BYTES ? bytes - at : SEGMENT_BYTES;
-            u32 again = slot ? 0 : n < RING_OVERFLOW ? n : RING_OVERFLOW; // the ring's beginning, once more behind its end
+            u32 begin = slot * SEGMENT_BYTES; // what lies in the ring's beginning comes once more behind its end
+            u32 again = begin < RING_OVERFLOW ? smaller(n, RING_OVERFLOW - begin) : 0;
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&SH_FULL[slot])),
                          "r"(n + again)
                          : "memory");
-            bulk_copy(SH_RING + slot * SEGMENT_BYTES, source + at, n, &SH_FULL[slot], policy);
-            if (again) bulk_copy(SH_RING + RING_SEGMENTS * SEGMENT_BYTES, source + at, again, &SH_FULL[slot], policy);
+            bulk_copy(SH_RING + begin, source + at, n, &SH_FULL[slot], policy);
+            if (again) bulk_copy(SH_RING + RING_SEGMENTS * SEGMENT_BYTES + begin, source + at, again, &SH_FULL[slot], policy);
         }
     }
 drain: // shared memory must not be left while copies into it are under way

@@ -30,6 +30,8 @@ typedef unsigned long long u64;
 #define CODE_STRIDE (HEAD_DIM + 16)       // and bytes of a row of codes
 
 #define CANDIDATES 64 // likeliest tokens that the kernel samples from
+#define KINDS 10u     // of stages, the choice of the next tokens included
+#define SPENDINGS 5u  // what their time goes into (exchange.cuh)
 #define KEYS 512      // ranks of a column that fit shared memory while they are sought
 
 static __host__ __device__ constexpr u32 align128(u32 n) { return (n + 127) / 128 * 128; }
@@ -79,7 +81,8 @@ struct md_map { // bytes from the start of shared memory
     static constexpr u32 runs = 0;
     static constexpr u32 rope = runs + align128(STAGES * 16);
     static constexpr u32 tokens = rope + align128(COLUMNS * HEAD_DIM * 4);
-    static constexpr u32 caches = tokens + 128;
+    static constexpr u32 account = tokens + 128;
+    static constexpr u32 caches = account + (ACCOUNT ? align128(KINDS * SPENDINGS * 4) : 0);
     static constexpr u32 work = caches + (COLUMNS == 1 ? align128(LAYERS * 48) : 0);
     // matrix stages
     static constexpr u32 digits = work;
@@ -134,7 +137,7 @@ struct md_kv_layer;
 #define SH_ROPE ((float2 *)(shared + md_map::rope))   // [COLUMNS][HEAD_DIM / 2] {cos, sin} of this step's positions
 #define SH_TOKENS ((u32 *)(shared + md_map::tokens))  // [COLUMNS] this step's
 #define SH_FAILED ((volatile u32 *)(shared + md_map::tokens + 64)) // the tag of the stage in which someone failed, or 0
-#define SH_CLOCK ((volatile u32 *)(shared + md_map::tokens + 96)) // ACCOUNT: when SPENT was last said
+#define SH_ACCOUNT ((u32 *)(shared + md_map::account)) // ACCOUNT: [KINDS][SPENDINGS] cycles of this launch
 #define SH_CACHES ((md_kv_layer *)(shared + md_map::caches)) // [LAYERS] of the only column, where COLUMNS is 1
 #define SH_DIGITS (shared + md_map::digits)           // [BLOCKS_MAX][3][COLUMNS][64] the input of a matrix stage (input.cuh)
 #define SH_GROUPS ((float *)(shared + md_map::groups)) // [BLOCKS_MAX][COLUMNS][GROUP_FLOATS]
@@ -167,4 +170,5 @@ struct md_kv_layer;
 #define RING_SEGMENTS (md_map::segments)
 #define RING_UNITS (RING_SEGMENTS * SEGMENT_UNITS)
 static_assert(md_map::room >= 2, "no room for the ring");
+static_assert(RING_OVERFLOW <= RING_SEGMENTS * SEGMENT_BYTES, "a warp's share of a tile is longer than the ring");
 #endif

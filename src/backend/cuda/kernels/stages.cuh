@@ -28,7 +28,7 @@ template <typename P> static __device__ __forceinline__ float embedding(const P 
 #endif
 }
 
-static __device__ __forceinline__ bool stage_embed(md_ctx ctx, u32 tag) {
+static __device__ __forceinline__ bool stage_embed(md_ctx &ctx, u32 tag) {
     const md_params *p = ctx.p;
     u32 r = ctx.lane & 15, n = T_X * p->columns;
     for (u32 base = ctx.cta * CONSUMER_WARPS * 2 + ctx.warp * 2; base < n; base += p->groups * CONSUMER_WARPS * 2) {

@@ -4,11 +4,13 @@
 
 #include <arm_neon.h>
 #include <stdint.h>
+#include <string.h>
+
+#include "backend/cpu/kernels/unroll.h"
 
 #define MD_INLINE static inline __attribute__((always_inline))
 
 typedef float32x4x4_t vf;
-typedef uint32x4x4_t vcodes;
 typedef struct vpair {
     vf even, odd;
 } vpair;
@@ -80,37 +82,62 @@ MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
 }
 MD_INLINE vf v_bytes(const uint8_t *p) { return vec_bytes16(vld1q_u8(p)); }
 
-MD_INLINE vcodes v_codes(const uint8_t *p) {
-    vcodes r;
-    for (int i = 0; i < 4; i++) r.val[i] = vreinterpretq_u32_u8(vld1q_u8(p + 16 * i));
-    return r;
+MD_INLINE float32x4_t vec_max_bits4(float32x4_t a, float32x4_t b) {
+    return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)));
 }
-MD_INLINE float32x4_t vec_field4(uint32x4_t w, int shift, uint32_t mask) {
-    return vcvtq_f32_u32(vandq_u32(vshlq_u32(w, vdupq_n_s32(-shift)), vdupq_n_u32(mask)));
-}
-MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
-    vpair r;
+MD_INLINE vf v_max_bits(vf a, vf b) { return VEC_BIN(vec_max_bits4, a, b); }
+
+// A lane's codes 0 and 2, and 1 and 3, in 16 bits; integers lie in the same order. A lane's sum is two neighbours' of
+// acc.
+typedef struct vquad {
+    int16x8_t even[4], odd[4];
+} vquad;
+typedef struct vacc {
+    int32x4_t lo[4], hi[4];
+} vacc;
+
+MD_INLINE vquad vec_quad(const uint8_t *p, int even, int odd, uint16_t mask) {
+    vquad r;
     for (int i = 0; i < 4; i++) {
-        r.even.val[i] = vec_field4(w.val[i], 4 * i4, 15);
-        r.odd.val[i] = vec_field4(w.val[i], 16 + 4 * i4, 15);
+        uint16x8_t w = vreinterpretq_u16_u8(vld1q_u8(p + 16 * i)), field = vdupq_n_u16(mask);
+        r.even[i] = vreinterpretq_s16_u16(vandq_u16(vshlq_u16(w, vdupq_n_s16((int16_t)-even)), field));
+        r.odd[i] = vreinterpretq_s16_u16(vandq_u16(vshlq_u16(w, vdupq_n_s16((int16_t)-odd)), field));
     }
     return r;
 }
-MD_INLINE vpair vec_pair_q8(const uint8_t *p) {
-    uint8x16x2_t b = vld2q_u8(p);
-    return (vpair){vec_bytes16(b.val[0]), vec_bytes16(b.val[1])};
+MD_INLINE vquad v_quad8(const uint8_t *p) { return vec_quad(p, 0, 8, 255); }
+MD_INLINE vquad v_quad4(const uint8_t *p, int high) { return high ? vec_quad(p, 4, 12, 15) : vec_quad(p, 0, 8, 15); }
+MD_INLINE void v_acc_clear(vacc *acc) {
+    for (int i = 0; i < 4; i++) acc->lo[i] = acc->hi[i] = vdupq_n_s32(0);
 }
-MD_INLINE void v_pairs_q8(const uint8_t *p, const int columns, vpair *w0, vpair *w1) {
-    (void)columns;
-    *w0 = vec_pair_q8(p);
-    *w1 = vec_pair_q8(p + 32);
+MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
+    int32_t pair[2];
+    memcpy(pair, x, sizeof pair);
+    int16x4_t even = vreinterpret_s16_s32(vdup_n_s32(pair[0])), odd = vreinterpret_s16_s32(vdup_n_s32(pair[1]));
+    for (int i = 0; i < 4; i++) {
+        acc->lo[i] = vmlal_s16(acc->lo[i], vget_low_s16(w.even[i]), even);
+        acc->hi[i] = vmlal_s16(acc->hi[i], vget_high_s16(w.even[i]), even);
+        acc->lo[i] = vmlal_s16(acc->lo[i], vget_low_s16(w.odd[i]), odd);
+        acc->hi[i] = vmlal_s16(acc->hi[i], vget_high_s16(w.odd[i]), odd);
+    }
 }
+MD_INLINE vf v_acc_float(const vacc *acc) {
+    vf r;
+    for (int i = 0; i < 4; i++) r.val[i] = vcvtq_f32_s32(vpaddq_s32(acc->lo[i], acc->hi[i]));
+    return r;
+}
+MD_INLINE void v_store_ints(void *x, vf t) {
+    static const uint8_t order[8] = {0, 1, 8, 9, 4, 5, 12, 13};
+    for (int i = 0; i < 4; i++)
+        vst1_u8((uint8_t *)x + 8 * i, vqtbl1_u8(vreinterpretq_u8_f32(t.val[i]), vld1_u8(order)));
+}
+
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
-    vcodes w = v_codes(p);
     vpair r;
     for (int i = 0; i < 4; i++) {
-        r.even.val[i] = vreinterpretq_f32_u32(vshlq_n_u32(w.val[i], 16));
-        r.odd.val[i] = vreinterpretq_f32_u32(vandq_u32(w.val[i], vdupq_n_u32(0xffff0000u)));
+        uint32x4_t w = vreinterpretq_u32_u8(vld1q_u8(p + 16 * i));
+        r.even.val[i] = vreinterpretq_f32_u32(vshlq_n_u32(w, 16));
+        r.odd.val[i] = vreinterpretq_f32_u32(vandq_u32(w, vdupq_n_u32(0xffff0000u)));
     }
     return r;
 }

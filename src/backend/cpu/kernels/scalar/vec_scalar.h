@@ -16,13 +16,17 @@
 #define MD_INLINE static inline
 #endif
 #define MD_UNROLL
+#define MD_ROLLED
 
 typedef struct vf {
     float f[16];
 } vf;
-typedef struct vcodes {
-    uint32_t u[16];
-} vcodes;
+typedef struct vquad {
+    uint8_t code[64];
+} vquad;
+typedef struct vacc {
+    int32_t i[16];
+} vacc;
 typedef struct vpair {
     vf even, odd;
 } vpair;
@@ -80,6 +84,10 @@ MD_INLINE vf v_exp_scale(vf p, vf t) {
     VEC_EACH p.f[i] = md_f32_from_bits(md_f32_bits(p.f[i]) + (md_f32_bits(t.f[i]) << 23));
     return p;
 }
+MD_INLINE vf v_max_bits(vf a, vf b) {
+    VEC_EACH a.f[i] = md_f32_bits(a.f[i]) > md_f32_bits(b.f[i]) ? a.f[i] : b.f[i];
+    return a;
+}
 MD_INLINE vf v_round(vf a) {
     VEC_EACH a.f[i] = md_bf16_round(a.f[i]);
     return a;
@@ -106,39 +114,45 @@ MD_INLINE vf v_bytes(const uint8_t *p) {
     return r;
 }
 
-MD_INLINE vcodes v_codes(const uint8_t *p) {
-    vcodes r;
-    memcpy(r.u, p, sizeof r.u);
+MD_INLINE vquad v_quad8(const uint8_t *p) {
+    vquad r;
+    memcpy(r.code, p, sizeof r.code);
     return r;
 }
-MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
-    vpair r;
-    VEC_EACH r.even.f[i] = (float)(w.u[i] >> (4 * i4) & 15);
-    VEC_EACH r.odd.f[i] = (float)(w.u[i] >> (16 + 4 * i4) & 15);
+MD_INLINE vquad v_quad4(const uint8_t *p, int high) {
+    vquad r;
+    for (int i = 0; i < 64; i++) r.code[i] = p[i] >> (high ? 4 : 0) & 15;
     return r;
 }
-MD_INLINE vpair vec_pair_q8(const uint8_t *p) {
-    vpair r;
-    VEC_EACH r.even.f[i] = (float)p[2 * i];
-    VEC_EACH r.odd.f[i] = (float)p[2 * i + 1];
+MD_INLINE void v_acc_clear(vacc *acc) { memset(acc, 0, sizeof *acc); }
+MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
+    int16_t n[4];
+    memcpy(n, x, sizeof n);
+    VEC_EACH for (int k = 0; k < 4; k++) acc->i[i] += w.code[4 * i + k] * n[k];
+}
+MD_INLINE vf v_acc_float(const vacc *acc) {
+    vf r;
+    VEC_EACH r.f[i] = (float)acc->i[i];
     return r;
 }
-MD_INLINE void v_pairs_q8(const uint8_t *p, const int columns, vpair *w0, vpair *w1) {
-    (void)columns;
-    *w0 = vec_pair_q8(p);
-    *w1 = vec_pair_q8(p + 32);
+MD_INLINE void v_store_ints(void *x, vf t) {
+    uint16_t n[16];
+    VEC_EACH n[i] = (uint16_t)md_f32_bits(t.f[i]);
+    memcpy(x, n, sizeof n);
 }
+
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
     vpair r;
-    vcodes w = v_codes(p);
-    VEC_EACH r.even.f[i] = md_f32_from_bits(w.u[i] << 16);
-    VEC_EACH r.odd.f[i] = md_f32_from_bits(w.u[i] & 0xffff0000u);
+    uint32_t w[16];
+    memcpy(w, p, sizeof w);
+    VEC_EACH r.even.f[i] = md_f32_from_bits(w[i] << 16);
+    VEC_EACH r.odd.f[i] = md_f32_from_bits(w[i] & 0xffff0000u);
     return r;
 }
 
 #define VEC_ACT MD_ACT_F32
 #define VEC_NAME scalar
 #define VEC_BLOCK 2 // columns a product keeps in registers at once
-#define VEC_PREFETCH(p) ((void)0)
+#define VEC_PREFETCH(p) ((void)(p))
 
 #endif

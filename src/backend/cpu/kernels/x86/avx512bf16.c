@@ -1,7 +1,8 @@
-// The avx512bf16 level: AVX-512 with vdpbf16ps, and the check that the instruction is the two FMAs of docs/MODEL.md.
+// The avx512bf16 level: avx512vnni with vdpbf16ps, and the check that the instruction is the two FMAs of docs/MODEL.md.
 // Only kernels may live here: this file is compiled for its ISA.
+#define VEC_DIGITS
 #define VEC_BF16_DOT
-#include "backend/cpu/kernels/x86/vec_avx512.h"
+#include "backend/cpu/kernels/x86/ints_avx512.h"
 
 #include "backend/cpu/kernels/body.inl"
 

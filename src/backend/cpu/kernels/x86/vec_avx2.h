@@ -4,15 +4,18 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
+
+#include "backend/cpu/kernels/unroll.h"
 
 #define MD_INLINE static inline __attribute__((always_inline))
 
 typedef struct vf {
     __m256 lo, hi;
 } vf;
-typedef struct vcodes {
+typedef struct vint {
     __m256i lo, hi;
-} vcodes;
+} vint;
 typedef struct vpair {
     vf even, odd;
 } vpair;
@@ -85,28 +88,54 @@ MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
 }
 MD_INLINE vf v_bytes(const uint8_t *p) { return vec_bytes16(_mm_loadu_si128((const __m128i *)p)); }
 
-MD_INLINE vcodes v_codes(const uint8_t *p) {
-    return (vcodes){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)(p + 32))};
+MD_INLINE __m256 vec_max_bits8(__m256 a, __m256 b) {
+    return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
 }
-MD_INLINE __m256 vec_field8(__m256i w, int shift, int mask) {
-    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w, shift), _mm256_set1_epi32(mask)));
+MD_INLINE vf v_max_bits(vf a, vf b) { return VEC_BIN(vec_max_bits8, a, b); }
+
+MD_INLINE vint vec_load(const uint8_t *p) {
+    return (vint){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)(p + 32))};
 }
-MD_INLINE vpair v_pair_q4(vcodes w, int i4) {
-    return (vpair){{vec_field8(w.lo, 4 * i4, 15), vec_field8(w.hi, 4 * i4, 15)},
-                   {vec_field8(w.lo, 16 + 4 * i4, 15), vec_field8(w.hi, 16 + 4 * i4, 15)}};
+
+// A lane's codes 0 and 2, and 1 and 3, in 16 bits; integers lie in the same order.
+typedef struct vquad {
+    vint even, odd;
+} vquad;
+typedef vint vacc;
+
+MD_INLINE vint vec_field16(vint w, int shift, int mask) {
+    __m256i field = _mm256_set1_epi16((short)mask);
+    return (vint){_mm256_and_si256(_mm256_srli_epi16(w.lo, shift), field),
+                  _mm256_and_si256(_mm256_srli_epi16(w.hi, shift), field)};
 }
-MD_INLINE vpair vec_pair_q8(const uint8_t *p) {
-    __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
-    __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 16)));
-    return (vpair){{vec_field8(lo, 0, 255), vec_field8(hi, 0, 255)}, {vec_field8(lo, 8, 255), vec_field8(hi, 8, 255)}};
+MD_INLINE vquad vec_quad(const uint8_t *p, int even, int odd, int mask) {
+    vint w = vec_load(p);
+    return (vquad){vec_field16(w, even, mask), vec_field16(w, odd, mask)};
 }
-MD_INLINE void v_pairs_q8(const uint8_t *p, const int columns, vpair *w0, vpair *w1) {
-    (void)columns;
-    *w0 = vec_pair_q8(p);
-    *w1 = vec_pair_q8(p + 32);
+MD_INLINE vquad v_quad8(const uint8_t *p) { return vec_quad(p, 0, 8, 255); }
+MD_INLINE vquad v_quad4(const uint8_t *p, int high) { return high ? vec_quad(p, 4, 12, 15) : vec_quad(p, 0, 8, 15); }
+MD_INLINE void v_acc_clear(vacc *acc) { acc->lo = acc->hi = _mm256_setzero_si256(); }
+MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
+    int32_t pair[2];
+    memcpy(pair, x, sizeof pair);
+    __m256i even = _mm256_set1_epi32(pair[0]), odd = _mm256_set1_epi32(pair[1]);
+    acc->lo = _mm256_add_epi32(acc->lo, _mm256_madd_epi16(w.even.lo, even));
+    acc->hi = _mm256_add_epi32(acc->hi, _mm256_madd_epi16(w.even.hi, even));
+    acc->lo = _mm256_add_epi32(acc->lo, _mm256_madd_epi16(w.odd.lo, odd));
+    acc->hi = _mm256_add_epi32(acc->hi, _mm256_madd_epi16(w.odd.hi, odd));
 }
+MD_INLINE vf v_acc_float(const vacc *acc) { return (vf){_mm256_cvtepi32_ps(acc->lo), _mm256_cvtepi32_ps(acc->hi)}; }
+MD_INLINE void v_store_ints(void *x, vf t) {
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1));
+    __m256i lo = _mm256_shuffle_epi8(_mm256_castps_si256(t.lo), order);
+    __m256i hi = _mm256_shuffle_epi8(_mm256_castps_si256(t.hi), order);
+    __m256i quads = _mm256_permute4x64_epi64(_mm256_unpacklo_epi64(lo, hi), 0xd8); // of 0 2 1 3
+    _mm256_storeu_si256((__m256i *)x, quads);
+}
+
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) {
-    vcodes w = v_codes(p);
+    vint w = vec_load(p);
     __m256i upper = _mm256_set1_epi32((int)0xffff0000u);
     return (vpair){
         {_mm256_castsi256_ps(_mm256_slli_epi32(w.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(w.hi, 16))},
