@@ -88,10 +88,11 @@ void md_codes_pack(const uint8_t *codes, uint32_t bits, size_t n, uint8_t *packe
 static void quantize_group(const float *values, uint32_t bits, uint32_t group, uint8_t *codes, uint16_t *scale_out,
                            uint16_t *bias_out) {
     const float top = (float)((1u << bits) - 1u);
-    float low = values[0], high = values[0];
+    float low = values[0], high = values[0], poison = values[0] * 0.0f; // NaN of an infinity or NaN, which < and > lose
     for (uint32_t i = 1; i < group; i++) {
         low = values[i] < low ? values[i] : low;
         high = values[i] > high ? values[i] : high;
+        poison += values[i] * 0.0f;
     }
     float scale = fmaxf((high - low) / top, 1e-7f);
     bool low_end = fabsf(low) > fabsf(high);
@@ -105,7 +106,7 @@ static void quantize_group(const float *values, uint32_t bits, uint32_t group, u
     }
     for (uint32_t i = 0; i < group; i++) // fmaxf also turns the NaN of a non-finite group into code 0
         codes[i] = (uint8_t)fminf(fmaxf(rintf((values[i] - bias) / scale), 0.0f), top);
-    *scale_out = md_bf16_from_f32(scale);
+    *scale_out = md_bf16_from_f32(scale + poison); // + 0 of a finite group
     *bias_out = md_bf16_from_f32(bias);
 }
 

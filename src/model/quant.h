@@ -16,7 +16,8 @@ void md_codes_pack(const uint8_t *codes, uint32_t bits, size_t n, uint8_t *packe
 
 // Quantizes n fp32 values (n % group == 0) as MLX's CPU affine_quantize does: true minimum and maximum of the group,
 // ties to even, codes clamped to [0, 2^bits - 1]; arithmetic in fp32 from the unrounded scale and bias; scales and
-// biases are then rounded to bf16. codes: n bytes; scales, biases: n / group bf16.
+// biases are then rounded to bf16. A group with an infinity or a NaN has a NaN for its scale. codes: n bytes; scales,
+// biases: n / group bf16.
 void md_affine_quantize(const float *values, size_t n, uint32_t bits, uint32_t group, uint8_t *codes, uint16_t *scales,
                         uint16_t *biases);
 

@@ -11,7 +11,7 @@ typedef struct checker {
     const md_layout *layout;
     const md_plan *plan;
     md_row_map proven[MD_STAGE_KIND_COUNT][3]; // the row map that was proven last for a kind's matrix
-    uint8_t *seen;                             // [seen_size] a mark for each row
+    uint8_t *seen;                             // [seen_size] a mark for each row or item
     uint32_t seen_size;
     md_error *err;
 } checker;
@@ -24,6 +24,14 @@ static md_status wrong(const checker *c, uint32_t s, const char *field, uint32_t
                    (unsigned long long)expected);
 }
 
+static md_status make_room(checker *c, uint32_t marks) {
+    if (c->seen && c->seen_size >= marks) return MD_OK;
+    free(c->seen);
+    c->seen_size = marks;
+    c->seen = malloc(marks + 1ull); // one at least: attention has no items
+    return c->seen ? MD_OK : md_fail(c->err, MD_E_MEMORY, "layout: out of memory for the check of %u rows", marks);
+}
+
 // ---- rows in tiles -----------------------------------------------------------------------------------------------
 
 // Every row of the matrix lies in exactly one lane of one tile.
@@ -31,12 +39,7 @@ static md_status prove_map(checker *c, uint32_t s, uint32_t m) {
     const md_row_map *map = &c->layout->stage[s].map[m];
     md_row_map *proven = &c->proven[c->plan->stage[s].kind][m];
     if (proven->rows == map->rows && proven->rope_dim == map->rope_dim) return MD_OK;
-    if (c->seen_size < map->rows) {
-        free(c->seen);
-        c->seen_size = map->rows;
-        c->seen = malloc(map->rows);
-        if (!c->seen) return md_fail(c->err, MD_E_MEMORY, "layout: out of memory for the check of %u rows", map->rows);
-    }
+    MD_TRY(make_room(c, map->rows));
     memset(c->seen, 0, map->rows);
     uint32_t rows = 0;
     for (uint32_t tile = 0; tile < c->layout->stage[s].tiles[m]; tile++)
@@ -132,20 +135,25 @@ static uint64_t bytes_before(const checker *c, uint32_t s, uint32_t n) {
     return bytes;
 }
 
-// The workers' runs are the stage's items, each once and in order.
-static md_status check_runs(const checker *c, uint32_t s) {
-    uint32_t next = 0, items = c->layout->stage[s].items;
+// The workers' runs are the stage's items, each once.
+static md_status check_runs(checker *c, uint32_t s) {
+    uint32_t count = 0, items = c->layout->stage[s].items;
+    MD_TRY(make_room(c, items));
+    memset(c->seen, 0, items);
     for (uint32_t w = 0; w < c->layout->workers; w++) {
         const md_run *run = &c->layout->run[(size_t)s * c->layout->workers + w];
-        uint32_t first = run->item_count ? next : 0;
-        if (run->first_item != first) return wrong(c, s, "first_item of worker", w, run->first_item, first);
-        if (run->item_count > items - next)
-            return wrong(c, s, "item_count of worker", w, run->item_count, items - next);
-        uint64_t bytes = bytes_before(c, s, next + run->item_count) - bytes_before(c, s, next);
+        uint32_t first = run->first_item;
+        if (first > (run->item_count ? items - 1 : 0))
+            return wrong(c, s, "first_item of worker", w, first, run->item_count ? items - 1 : 0);
+        if (run->item_count > items - first)
+            return wrong(c, s, "item_count of worker", w, run->item_count, items - first);
+        for (uint32_t i = first; i < first + run->item_count; i++)
+            if (c->seen[i]++) return wrong(c, s, "times an item is in runs, last of worker", w, 2, 1);
+        uint64_t bytes = bytes_before(c, s, first + run->item_count) - bytes_before(c, s, first);
         if (run->bytes != bytes) return wrong(c, s, "bytes of worker", w, run->bytes, bytes);
-        next += run->item_count;
+        count += run->item_count;
     }
-    return next == items ? MD_OK : wrong(c, s, "items in runs of stage", s, next, items);
+    return count == items ? MD_OK : wrong(c, s, "items in runs of stage", s, count, items);
 }
 
 // ---- runs in the arena -------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ void md_layout_item(const md_layout *layout, uint32_t s, uint32_t item, uint32_t
     *tile = item;
 }
 
-// Cuts a stage's items into `workers` contiguous ranges of about equal bytes: worker w takes the items whose first byte
+// Cuts a stage's items into `workers` contiguous ranges of about equal bytes: range w has the items whose middle
 // lies in [w, w + 1) * total / workers.
 static void split_stage(md_layout *layout, uint32_t s) {
     md_run *run = &layout->run[(size_t)s * layout->workers];
@@ -68,6 +68,60 @@ static void split_stage(md_layout *layout, uint32_t s) {
         run[w].bytes += bytes;
         at += bytes;
     }
+}
+
+typedef struct ranked {
+    uint64_t bytes;
+    uint32_t index;
+} ranked;
+
+static int by_bytes(const void *a, const void *b) {
+    const ranked *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
+}
+
+// Deals a stage's ranges out again: the longest to the worker that has read the least of late. With more workers than
+// tiles somebody gets one tile more than the others in every stage; were it always the same, its stream would decide
+// the token's time. What lies further back counts less, since a GPU's ring holds about one layer. `load`: each worker's
+// bytes so far, halved from stage to stage. `scratch`: 2 * workers.
+static void deal_runs(md_layout *layout, uint32_t s, uint64_t *load, ranked *scratch, md_run *copy) {
+    uint32_t workers = layout->workers;
+    md_run *run = &layout->run[(size_t)s * workers];
+    ranked *range = scratch, *worker = scratch + workers;
+    for (uint32_t w = 0; w < workers; w++) {
+        copy[w] = run[w];
+        range[w] = (ranked){UINT64_MAX - run[w].bytes, w}; // the longest first
+        worker[w] = (ranked){load[w], w};
+    }
+    qsort(range, workers, sizeof *range, by_bytes);
+    qsort(worker, workers, sizeof *worker, by_bytes);
+    for (uint32_t i = 0; i < workers; i++) {
+        uint32_t w = worker[i].index;
+        run[w] = copy[range[i].index];
+        load[w] = load[w] / 2 + run[w].bytes;
+    }
+}
+
+// Cuts all stages and deals them out.
+static md_status split_stages(md_layout *layout, md_error *err) {
+    uint32_t workers = layout->workers;
+    uint64_t *load = calloc(workers, sizeof *load);
+    ranked *scratch = calloc(2 * (size_t)workers, sizeof *scratch);
+    md_run *copy = calloc(workers, sizeof *copy);
+    md_status status = MD_OK;
+    if (load && scratch && copy)
+        for (uint32_t s = 0; s < layout->plan->stage_count; s++) {
+            stage_layout(layout, &layout->plan->stage[s], &layout->stage[s]);
+            split_stage(layout, s);
+            deal_runs(layout, s, load, scratch, copy);
+        }
+    else
+        status = md_fail(err, MD_E_MEMORY, "out of memory for a layout table of %u workers", workers);
+    free(load);
+    free(scratch);
+    free(copy);
+    return status;
 }
 
 static void place_runs(md_layout *layout) {
@@ -109,12 +163,11 @@ md_status md_layout_build(const md_plan *plan, const md_tile_codec *codec, uint3
         return md_fail(err, MD_E_MEMORY, "out of memory for a layout table of %u stages and %u workers",
                        plan->stage_count, workers);
     }
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
-        stage_layout(layout, &plan->stage[s], &layout->stage[s]);
-        split_stage(layout, s);
+    md_status status = split_stages(layout, err);
+    if (status == MD_OK) {
+        place_runs(layout);
+        status = md_layout_check(layout, plan, codec, workers, err);
     }
-    place_runs(layout);
-    md_status status = md_layout_check(layout, plan, codec, workers, err);
     if (status == MD_OK)
         *out = layout;
     else

@@ -13,10 +13,13 @@
 //   gates cancel MODEL                         how soon a burst ends
 //   gates context MODEL LENGTH...              cut prompts at each length: one column against eight, bitwise
 //   gates prefill MODEL LENGTH...              prompts in launches of their own: caches and logits against token by
-//   token gates prompts MODEL WIDTH LENGTH...        tokens a second of prompts, WIDTH columns a step gates bench MODEL
-//   ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth gates profile MODEL DEPTH                  where a
-//   token's time goes gates inject MODEL                         delays change nothing; a dropped handoff is reported
-//   and survived
+//                                              token
+//   gates prompts MODEL WIDTH LENGTH...        tokens a second of prompts, WIDTH columns a step
+//   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
+//   gates profile MODEL DEPTH                  where a token's time goes
+//   gates tune MODEL DEPTHS TUNE...            ms a token at depths D,D,.. with each set of tunables (NAME=VALUE,..)
+//   gates compile MODEL TUNE [COLUMNS]         the kernel (of one column) to the cache of machine code, without a GPU
+//   gates inject MODEL                         delays change nothing; a dropped handoff is reported and survived
 // Prints one line a result; exit status 1 when a gate fails.
 #include <math.h>
 #include <stdio.h>
@@ -27,6 +30,7 @@
 #include <xxhash.h>
 
 #include "backend/backend.h"
+#include "backend/cuda/compile.h"
 #include "backend/cuda/engine.h"
 #include "base/bf16.h"
 #include "cli/golden.h"
@@ -423,6 +427,72 @@ static void profile(uint32_t depth, uint32_t tokens) {
     engine->ops->close(engine);
 }
 
+// A cache whose entries are all alike, and no NaN.
+static md_kv *some_kv(md_engine *engine, uint32_t context) {
+    md_error err;
+    md_kv *kv = open_kv(engine, context);
+    const md_cuda_kv *memory = (const md_cuda_kv *)kv;
+    check(md_cuda_fill(md_cuda_of(engine), memory->wide, 0x3c, memory->wide_bytes, &err), &err, "filling the cache");
+    return kv;
+}
+
+// The median and the least of 7 bursts over a cache of anything, and a digest of the tokens.
+static void tune_at(md_engine *engine, uint32_t depth) {
+    md_error err;
+    md_kv *kv = some_kv(engine, depth + 256 + 1);
+    double times[7];
+    uint64_t digest = 0;
+    for (int r = 0; r < 7; r++) {
+        md_burst_column column = {.kv = kv, .position = depth, .token = 5, .on_token = collect, .user = &digest};
+        digest = 0;
+        double start = now();
+        check(engine->ops->burst(engine, &(md_burst){&column, 1, 256}, &err), &err, "burst");
+        times[r] = (now() - start) / column.produced;
+        for (int k = r; k > 0 && times[k] < times[k - 1]; k--) {
+            double t = times[k];
+            times[k] = times[k - 1], times[k - 1] = t;
+        }
+    }
+    printf(" %u: %.4f (%.4f) %04x ", depth, times[3] * 1e3, times[0] * 1e3, (uint32_t)digest & 0xffffu);
+    engine->ops->kv_close(engine, kv);
+}
+
+static void tune(const char *depths, int n, char **tunes) {
+    md_error err;
+    md_engine *engine = open_engine("resident", 0);
+    md_cuda_engine *cuda = md_cuda_of(engine);
+    for (int i = 0; i < n; i++) {
+        setenv("MEGADECODE_CUDA_TUNE", tunes[i], 1);
+        cuda->cu->cuModuleUnload(cuda->width[0].module);
+        cuda->width[0].module = NULL;
+        check(md_cuda_width_open(cuda, &cuda->width[0], &err), &err, tunes[i]);
+        for (const char *at = depths; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+            tune_at(engine, (uint32_t)atoi(at));
+        printf("%s\n", tunes[i]);
+        fflush(stdout);
+    }
+    engine->ops->close(engine);
+}
+
+static void compile(const char *tunes, uint32_t columns) {
+    md_error err;
+    md_cuda_shape *shape;
+    md_cuda_target target;
+    md_buf source;
+    md_cubin cubin;
+    check(md_cuda_target_named("sm_90a", &target, &err), &err, "target");
+    check(md_cuda_shape_build(plan, &shape, &err), &err, "shape");
+    md_buf_init(&source, 4 << 20);
+    const md_cuda_emit_options options = {
+        .columns = columns, .inject = getenv("MEGADECODE_CUDA_INJECT") != NULL, .tune = tunes};
+    check(md_cuda_emit(shape, &target, &options, &source, &err), &err, "emit");
+    check(md_cuda_compile_cached(md_buf_str(&source), target.arch, &cubin, &err), &err, "compile");
+    if (cubin.log) printf("%s\n", cubin.log);
+    md_cubin_free(&cubin);
+    md_buf_free(&source);
+    md_cuda_shape_free(shape);
+}
+
 static void gate_inject(void) {
     md_error err;
     setenv("MEGADECODE_CUDA_INJECT", "1", 1);
@@ -492,6 +562,10 @@ int main(int argc, char **argv) {
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
         profile((uint32_t)atoi(argv[3]), 96);
+    else if (strcmp(name, "tune") == 0 && argc > 4)
+        tune(argv[3], argc - 4, argv + 4);
+    else if (strcmp(name, "compile") == 0 && argc > 3)
+        compile(argv[3], argc > 4 ? (uint32_t)atoi(argv[4]) : 1);
     else if (strcmp(name, "prefill") == 0)
         gate_prefill(argc - 3, argv + 3);
     else if (strcmp(name, "prompts") == 0 && argc > 4)

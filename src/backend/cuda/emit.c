@@ -199,10 +199,12 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
                  "of one bulk copy; a power of two");
     define_tuned(out, options, "WINDOW_LAYERS", 1, "segments in flight inside the layers: more delay the handoffs");
     define_tuned(out, options, "WINDOW_HEAD", 6, "and in the head, which has none");
+    define_tuned(out, options, "RING_MOST", 32, "segments of the ring, if so many fit; a lane gives back one");
     define_tuned(out, options, "RELEASE_LANES", 1,
                  "of a warp that give a segment back; 32 for tools that don't follow __syncwarp");
     define_tuned(out, options, "UNROLL", 3, "blocks of a tile that a warp has under way, with one column");
     define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
+    define_tuned(out, options, "TWO_TILES", 1, "of gate and up that a warp has under way, with one column");
     if (options->prefill) emit_prefill(out, options);
     define(out, "INJECT", options->inject, NULL);
     define(out, "ACCOUNT", options->account, NULL);

@@ -15,8 +15,7 @@ static __device__ __forceinline__ const md_kv_layer &layer_cache(const md_params
     return COLUMNS == 1 ? SH_CACHES[layer] : ((const md_kv_layer *)p->col[c].kv)[layer];
 }
 static __device__ __forceinline__ u32 first_item(const md_ctx &ctx, u32 home) {
-    u32 groups = ctx.p->groups;
-    return (ctx.cta + groups - home % groups) % groups;
+    return ctx.cta >= home ? ctx.cta - home : ctx.cta + ctx.p->groups - home; // home < groups
 }
 
 // An item: a block of a column's positions for one kv head.
@@ -57,7 +56,7 @@ static __device__ __forceinline__ md_part part_of(const md_params *p, const md_i
 
 // An item's output SH_OUT as partials.
 static __device__ __forceinline__ void item_put(md_ctx &ctx, const md_item &item, u32 tag) {
-#pragma unroll 1
+#pragma unroll 2
     for (u32 k = ctx.tid; k < REP * PARTIAL_ENTRIES; k += CONSUMERS) {
         u32 h = k / PARTIAL_ENTRIES, e = k % PARTIAL_ENTRIES;
         const float *o = SH_OUT + h * 3 * PARTIAL_ENTRIES + 3 * e;

@@ -47,17 +47,27 @@ static __device__ __forceinline__ void rows_ask(const md_ctx &ctx, const md_kv_l
         *(uint4 *)(SH_V + i / units * V_STRIDE + i % units * UNIT) = make_uint4(0, 0, 0, 0);
 }
 
-// Queries, and with `own` the token's key and value, from the exchange to shared memory.
-static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &item, u32 tag, bool own) {
-    const u32 count = (own ? REP + 2 : REP) * PARTS_A_HEAD;
+// Queries, and with `own` the token's key and value, from the exchange to shared memory: PART_BATCH entries a lane at a
+// time, of which the first are asked for before everything else.
+#define PART_BATCH smaller(((REP + 2) * PARTS_A_HEAD + CONSUMERS - 1) / CONSUMERS, 4)
+static __device__ __forceinline__ void parts_ask(const md_ctx &ctx, const md_item &item, u32 tag, u32 base, uint4 (&v)[PART_BATCH]) {
+    const u32 count = (item.own ? REP + 2 : REP) * PARTS_A_HEAD;
+    ask_entries<PART_BATCH>(
+        v, tag, [&](u32 k) { return part_of(ctx.p, item, base + k * CONSUMERS).at; }, [&](u32 k) { return base + k * CONSUMERS < count; });
+}
+static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &item, u32 tag, uint4 (&v)[PART_BATCH]) {
+    const u32 count = (item.own ? REP + 2 : REP) * PARTS_A_HEAD;
 #pragma unroll 1
-    for (u32 base = ctx.warp * 32; base < count; base += CONSUMERS) {
-        u32 i = base + ctx.lane;
-        md_part part = part_of(ctx.p, item, i);
-        uint4 v[1];
-        wait_entries<1>(ctx, v, tag, [&](u32) { return part.at; }, [&](u32) { return i < count; });
-        u8 *to = part.h < REP ? SH_QUERIES + part.h * QUERY_STRIDE : part.h == REP ? SH_OWN_KEY : SH_V + (item.n - 1) * V_STRIDE;
-        if (i < count) *(uint2 *)(to + 2 * part.dim) = make_uint2(v[0].x, v[0].y);
+    for (u32 base = ctx.tid; base - ctx.lane < count; base += PART_BATCH * CONSUMERS) {
+        if (base != ctx.tid) parts_ask(ctx, item, tag, base, v);
+        wait_asked<PART_BATCH, true>(ctx, v, tag, [&](u32 k) { return part_of(ctx.p, item, base + k * CONSUMERS).at; });
+#pragma unroll
+        for (u32 k = 0; k < PART_BATCH; k++) {
+            u32 i = base + k * CONSUMERS;
+            md_part part = part_of(ctx.p, item, i);
+            u8 *to = part.h < REP ? SH_QUERIES + part.h * QUERY_STRIDE : part.h == REP ? SH_OWN_KEY : SH_V + (item.n - 1) * V_STRIDE;
+            if (i < count) *(uint2 *)(to + 2 * part.dim) = make_uint2(v[k].x, v[k].y);
+        }
     }
 }
 
@@ -95,7 +105,7 @@ static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_i
 
 // exp(score - maximum) as two bf16 numbers to SH_PROBS: half the positions of a head by a warp, two a lane.
 static __device__ __forceinline__ void probabilities(const md_ctx &ctx, const md_item &item) {
-#pragma unroll 1
+#pragma unroll 2
     for (u32 unit = ctx.warp; unit < REP * 2; unit += CONSUMER_WARPS) {
         u32 h = unit % REP, half = unit / REP, pair = half * 32 + ctx.lane;
         if (half * (ATTN_ROWS / 2) >= (item.n + 15) / 16 * 16) continue; // nobody reads them
@@ -143,18 +153,24 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
     const u32 ones = 0x3f803f80u, steps = (item.n + 15) / 16;
     float a[2][4] = {}, b[2][4] = {}, sum[2][4] = {}; // two chains each
 #pragma unroll 1
-    for (u32 s0 = 0; s0 < steps; s0 += 2) {
+    for (u32 s0 = 0; s0 < steps; s0 += 4) { // all reads of four steps, then their products
+        u32 v[4][4], p[4][4];
 #pragma unroll
-        for (u32 k = 0; k < 2; k++) {
-            u32 s = s0 + k, v[4];
-            if (s >= steps) break;
-            values_operand(v, SH_V + s * 16 * V_STRIDE + tile * 32, lane);
-            if (CUT && s + 1 == steps) values_cut(v, item.n - s * 16, lane);
-            u32 p0 = *(const u32 *)(high + 32 * s), p1 = *(const u32 *)(low + 32 * s);
-            u32 p2 = *(const u32 *)(high + 32 * s + 16), p3 = *(const u32 *)(low + 32 * s + 16);
-            mma(a[k], p0, p1, p2, p3, v[0], v[1]);
-            mma(b[k], p0, p1, p2, p3, v[2], v[3]);
-            mma(sum[k], p0, p1, p2, p3, ones, ones);
+        for (u32 k = 0; k < 4; k++) {
+            const u32 s = s0 + k;
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) v[k][i] = p[k][i] = 0;
+            if (s >= steps) continue;
+            values_operand(v[k], SH_V + s * 16 * V_STRIDE + tile * 32, lane);
+            if (CUT && s + 1 == steps) values_cut(v[k], item.n - s * 16, lane);
+            p[k][0] = *(const u32 *)(high + 32 * s), p[k][1] = *(const u32 *)(low + 32 * s);
+            p[k][2] = *(const u32 *)(high + 32 * s + 16), p[k][3] = *(const u32 *)(low + 32 * s + 16);
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            mma(a[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], v[k][0], v[k][1]);
+            mma(b[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], v[k][2], v[k][3]);
+            mma(sum[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], ones, ones);
         }
     }
     o[0] = (a[0][0] + a[1][0]) + (a[0][2] + a[1][2]), o[1] = (a[0][1] + a[1][1]) + (a[0][3] + a[1][3]);
@@ -190,8 +206,11 @@ static __device__ __forceinline__ void own_append(const md_ctx &ctx, const md_kv
 static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 blocks, u32 tag_qkv, u32 tag,
                                                  u32 tag_merge) {
     md_keys keys[KEY_TILES];
+    uint4 parts[PART_BATCH];
+    parts_ask(ctx, item, tag_qkv, ctx.tid, parts);
+    consumers_sync(); // the work area is free: of the last stage, or the last item
     rows_ask(ctx, kv, item, item.own ? item.n - 1 : item.n, keys);
-    parts_load(ctx, item, tag_qkv, item.own);
+    parts_load(ctx, item, tag_qkv, parts);
     SPENT(HANDOFF);
     failure_note(ctx);
     consumers_sync();

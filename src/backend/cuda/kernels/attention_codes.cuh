@@ -217,6 +217,7 @@ static __device__ __forceinline__ void item_stats(md_ctx &ctx, const md_item &it
 // An item, whole, in either of its two stages. True when someone failed.
 static __device__ __forceinline__ bool item_quantized(md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 blocks, bool scores_only,
                                                       u32 tag_qkv, u32 tag_scores, u32 tag, u32 tag_merge) {
+    consumers_sync(); // the work area is free: of the last stage, or the last item
     if (item_scores(ctx, kv, item, tag_qkv, scores_only, !scores_only)) return true;
     if (scores_only) {
         SPENT(ARITHMETIC);
@@ -251,7 +252,6 @@ static __device__ __forceinline__ bool stage_attention(md_ctx &ctx, u32 layer, b
 #pragma unroll 1
         for (u32 i = first_item(ctx, p->col[c].home); i < blocks * KV_HEADS; i += p->groups) {
             md_item item = item_of(ctx, c, i, length);
-            consumers_sync(); // the work area is free: of the last stage, or the last item
             SPENT(SETUP);
             bool failed = kv.bits ? item_quantized(ctx, kv, item, blocks, scores_only, tag_qkv, tag_scores, tag, tag_merge)
                                   : item_bf16(ctx, kv, item, blocks, tag_qkv, tag, tag_merge);

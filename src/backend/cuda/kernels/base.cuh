@@ -156,9 +156,33 @@ static __device__ __forceinline__ bool consumers_any(bool failed) {
 static __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
 // Shared memory by address: what a stage prepares before a wait is an address in a register; `pin` keeps the compiler from
-// computing it again behind the wait.
+// computing it again behind the wait. Plain loads and stores by name would find the area's address anew each time, and could
+// not fold a constant into the instruction.
 template <typename T> static __device__ __forceinline__ T &at_shared(u32 address) { return *(T *)__cvta_shared_to_generic(address); }
 static __device__ __forceinline__ void pin(u32 &x) { asm volatile("" : "+r"(x)); }
+#if !HAS_RING
+static __device__ __forceinline__ void pin(const u8 *&x) { asm volatile("" : "+l"(x)); }
+#endif
+static __device__ __forceinline__ u32 shared_u32(u32 at) {
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+static __device__ __forceinline__ float shared_float(u32 at) { return __uint_as_float(shared_u32(at)); }
+static __device__ __forceinline__ uint2 shared_uint2(u32 at) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
+    return v;
+}
+static __device__ __forceinline__ uint4 shared_uint4(u32 at) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+static __device__ __forceinline__ void shared_put(u32 at, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory"); }
+static __device__ __forceinline__ void shared_put(u32 at, float2 v) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory");
+}
 
 // 16 bytes from global to shared memory without a register between; wait, then a barrier before others read.
 static __device__ __forceinline__ void copy16_async(void *to, const void *from) {

@@ -14,6 +14,8 @@ struct md_ctx { // what every thread carries
     u32 tag0; // tag of stage s of this step: tag0 + s + 1
     bool failed;
     u32 stage; // for reports
+    u32 smem;  // shared memory's address
+    u32 red;   // where in SH_RED the stage's sums meet: two stages in turn
 #if ACCOUNT
     u32 kind; // of the stage; KIND_NEXT
     u32 last; // the clock when SPENT was last said
@@ -56,10 +58,9 @@ static __device__ __forceinline__ void account_end(const md_ctx &ctx, u64 ns) {
 static __device__ __forceinline__ void failure_note(const md_ctx &ctx) {
     if (ctx.failed) *SH_FAILED = TAG(ctx, ctx.stage);
 }
-static __device__ __forceinline__ bool failure_seen(const md_ctx &ctx) {
-    u32 stage = *SH_FAILED;
-    return stage && stage <= TAG(ctx, ctx.stage);
-}
+static __device__ __forceinline__ u32 failure_word(const md_ctx &ctx) { return shared_u32(ctx.smem + md_map::tokens + 64); }
+static __device__ __forceinline__ bool is_failure(const md_ctx &ctx, u32 word) { return word - 1 < TAG(ctx, ctx.stage); }
+static __device__ __forceinline__ bool failure_seen(const md_ctx &ctx) { return is_failure(ctx, failure_word(ctx)); }
 
 // Called now and then while something is not there; `start` is 0 at first. The first whose deadline passes writes the
 // report; everyone who waits sees the abort word. Returns when the wait began, ~0: leave. Kept out of line, so that the
@@ -75,6 +76,10 @@ static __device__ __noinline__ u64 wait_over(u32 *report, u32 deadline_us, u32 s
     }
     return ~0ull;
 }
+
+// Whether a vector's entry {4 bf16 values, 0, tag} has come. The 0 is looked at since a word that nobody reads has no
+// register of its own: the next use of that register would wait for the load.
+static __device__ __forceinline__ bool is_there(const uint4 &entry, u32 tag) { return (entry.z | (entry.w ^ tag)) == 0; }
 
 // Entry `at`, once it carries `tag`. `entry` is what an earlier load of it returned.
 static __device__ __forceinline__ uint4 wait_entry_from(md_ctx &ctx, const uint4 *at, u32 tag, uint4 entry) {
@@ -94,36 +99,44 @@ static __device__ __forceinline__ uint4 wait_entry(md_ctx &ctx, const uint4 *at,
     return wait_entry_from(ctx, at, tag, load_entry(at));
 }
 
-// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros: all asked for at once, then again what had not
-// come. For whole warps.
+// N entries a lane, at(0) .. at(N - 1) where valid(k), the others are zeros: all asked for at once, long before they are
+// needed; then waited for: what has not come is asked for again. VECTOR: of a vector, whose third word is 0. For whole warps.
 template <u32 N, typename At, typename Valid>
-static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at, Valid valid) {
-    bool ask[N];
+static __device__ __forceinline__ void ask_entries(uint4 (&v)[N], u32 tag, At at, Valid valid) {
 #pragma unroll
-    for (u32 k = 0; k < N; k++) v[k] = make_uint4(0, 0, 0, tag), ask[k] = valid(k);
+    for (u32 k = 0; k < N; k++) {
+        v[k] = make_uint4(0, 0, 0, tag);
+        if (valid(k)) v[k] = load_entry(at(k));
+    }
+}
+template <u32 N, bool VECTOR, typename At> static __device__ __forceinline__ void wait_asked(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at) {
     u64 start = 0;
 #pragma unroll 1
     for (u32 tries = 1;; tries++) {
         bool there = true;
-        u32 seen = tag;
 #pragma unroll
-        for (u32 k = 0; k < N; k++)
-            if (ask[k]) v[k] = load_entry(at(k));
-#pragma unroll
-        for (u32 k = 0; k < N; k++) {
-            ask[k] = v[k].w != tag;
-            if (ask[k]) there = false, seen = v[k].w;
-        }
-        if (__all_sync(~0u, there)) return;
+        for (u32 k = 0; k < N; k++) there = there && (VECTOR ? is_there(v[k], tag) : v[k].w == tag);
+        if (__all_sync(~0u, there)) break;
         if (POLL_NS) __nanosleep(POLL_NS);
         if ((tries & 255u) == 0) {
+            u32 seen = tag;
+#pragma unroll
+            for (u32 k = 0; k < N; k++) seen = v[k].w != tag ? v[k].w : seen;
             if (!there) start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, seen, start);
             if (__any_sync(~0u, start == ~0ull)) {
                 ctx.failed = true;
-                return;
+                break;
             }
         }
+#pragma unroll
+        for (u32 k = 0; k < N; k++)
+            if (VECTOR ? !is_there(v[k], tag) : v[k].w != tag) v[k] = load_entry(at(k));
     }
+}
+template <u32 N, bool VECTOR, typename At, typename Valid>
+static __device__ __forceinline__ void wait_entries(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at, Valid valid) {
+    ask_entries<N>(v, tag, at, valid);
+    wait_asked<N, VECTOR>(ctx, v, tag, at);
 }
 
 static __device__ __forceinline__ void put_entry(const md_ctx &ctx, uint4 *at, u32 a, u32 b, u32 c, u32 tag) {

@@ -11,6 +11,12 @@
 #define DIGITS 3
 #define LARGEST_FIELD 275u // 127 + 21 + 127: exponent fields of x's largest and of the factor to integers add up to it
 
+static __device__ __forceinline__ u32 digits_at(const md_ctx &ctx, u32 block, u32 digit, u32 c) {
+    return ctx.smem + md_map::digits + ((block * DIGITS + digit) * COLUMNS + c) * 64;
+}
+static __device__ __forceinline__ u32 group_at(const md_ctx &ctx, u32 block, u32 c) {
+    return ctx.smem + md_map::groups + (block * COLUMNS + c) * (GROUP_FLOATS * 4);
+}
 static __device__ __forceinline__ u8 *digits_of(u32 block, u32 digit, u32 c) {
     return SH_DIGITS + ((block * DIGITS + digit) * COLUMNS + c) * 64;
 }
@@ -27,11 +33,11 @@ struct md_digits_here {
     __device__ __forceinline__ u16 *wide(u32 block) const { return SH_XS + c * XSTRIDE + block * 64; }
 };
 
-// N pairs of blocks (first, first + step, ..) of a column to digits, by one warp. x: four values a lane and pair, of columns
-// 4 lane .. 4 lane + 3; normalised where NORM: times r, rounded, times w, rounded. Step by step for all pairs, since every
-// step waits for the one before.
+// N pairs of blocks (first, first + step, ..) of a column to digits, as far as they are blocks [from, until), by one warp. x:
+// four values a lane and pair, of columns 4 lane .. 4 lane + 3; normalised where NORM: times r, rounded, times w, rounded.
+// Step by step for all pairs, since every step waits for the one before.
 template <u32 N, bool NORM, typename TO>
-static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, const TO &put, u32 blocks, u32 lane, float r,
+static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, const TO &put, u32 from, u32 until, u32 lane, float r,
                                                    const float4 (&w)[N]) {
     const u32 quad = lane % 16;
     u32 most[N], v[N][4];
@@ -65,7 +71,7 @@ static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
         const u32 block = 2 * (first + k * step) + lane / 16;
-        if (block >= blocks) continue;
+        if (block < from || block >= until) continue;
         if (HAS_WIDE) *(uint2 *)(put.wide(block) + 4 * quad) = x[k];
         u32 low = permute_bytes(v[k][0], v[k][1], 0x5140), low2 = permute_bytes(v[k][2], v[k][3], 0x5140);
         u32 high = permute_bytes(v[k][0], v[k][1], 0x0062), high2 = permute_bytes(v[k][2], v[k][3], 0x0062);
@@ -107,46 +113,70 @@ static __device__ __forceinline__ float norm_factor(const float *parts, u32 warp
     return reciprocal_root(fmaf((sum[0] + sum[1]) + (sum[2] + sum[3]), 1.0f / HIDDEN, NORM_EPS));
 }
 
-// Brings the input vector of a kind of stage to shared memory, normalised with the weights `norm` where KIND has a norm.
-// A warp takes pairs of blocks, an entry a lane.
-template <int NC, typename KIND> static __device__ __forceinline__ void load_vector(md_ctx &ctx, u32 tag, const float *norm) {
+// The entries of the input that a lane brings, with one column. Where a tile is split over all warps, a warp brings the slice
+// of K that it multiplies itself, so that there is no barrier between arrival and product (a pair of blocks that two warps
+// share is made by both, each its own block); otherwise every CONSUMER_WARPS-th pair of blocks.
+template <typename KIND> struct md_input {
+    static constexpr u32 pairs = (KIND::blocks + 1) / 2;
+    static constexpr u32 passes = KIND::own_slices ? KIND::slice_pairs : (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
+    static constexpr u32 step = KIND::own_slices ? 1 : CONSUMER_WARPS; // pairs from one to the next
+    uint4 v[passes];
+    float4 weights[passes]; // of the norm
+    u32 pair, from, until;  // the first one; blocks
+    const uint4 *at;
+};
+// Asks for them: the first thing a stage does, since the answer takes as long as all that needs no input.
+template <typename KIND> static __device__ __forceinline__ void input_ask(const md_ctx &ctx, md_input<KIND> &x, u32 tag, const float *norm) {
+    x.from = KIND::own_slices ? ctx.warp * KIND::blocks / KIND::split : 0;
+    x.until = KIND::own_slices ? (ctx.warp + 1) * KIND::blocks / KIND::split : KIND::blocks;
+    x.pair = KIND::own_slices ? x.from / 2 : ctx.warp;
+    x.at = entry_of(ctx.p, KIND::input, KIND::tiles_in, 0, 0, x.pair * 32 + ctx.lane);
+    constexpr u32 step = md_input<KIND>::step * 32; // entries
+    const u32 end = min(KIND::tiles_in * 4, (x.until + 1) / 2 * 32), first = x.pair * 32 + ctx.lane;
+    ask_entries<md_input<KIND>::passes>(
+        x.v, tag, [&](u32 k) { return x.at + k * step; }, [&](u32 k) { return first + k * step < end; });
+#pragma unroll
+    for (u32 k = 0; k < md_input<KIND>::passes; k++)
+        x.weights[k] = KIND::norm ? norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane) : make_float4(0, 0, 0, 0);
+}
+
+// Brings the input vector of the one column to shared memory, normalised where KIND has a norm: for all
+// warps, or with own slices for the warp itself.
+template <typename KIND> static __device__ __forceinline__ void load_column(md_ctx &ctx, md_input<KIND> &in, u32 tag) {
+    constexpr u32 passes = md_input<KIND>::passes, step = md_input<KIND>::step, warps = smaller(md_input<KIND>::pairs, CONSUMER_WARPS);
+    wait_asked<passes, true>(ctx, in.v, tag, [&](u32 k) { return in.at + k * (step * 32); });
+    SPENT(HANDOFF);
+    float r = 0;
+    if (KIND::norm) {
+        if (ctx.warp < warps) {
+            float squares = 0;
+#pragma unroll
+            for (u32 k = 0; k < passes; k++) squares = squares_of(in.v[k], squares);
+            squares = warp_sum(squares);
+            if (ctx.lane == 0) SH_PARTS[ctx.warp] = squares;
+        } else if (warps % 4 && ctx.lane == 0) {
+            SH_PARTS[ctx.warp] = 0;
+        }
+        consumers_sync();
+        r = norm_factor(SH_PARTS, warps);
+    }
+    uint2 x[passes];
+#pragma unroll
+    for (u32 k = 0; k < passes; k++) x[k] = make_uint2(in.v[k].x, in.v[k].y);
+    if (KIND::own_slices || ctx.warp < warps)
+        digits_make<passes, KIND::norm>(x, in.pair, step, md_digits_here{0}, in.from, in.until, ctx.lane, r, in.weights);
+    if (KIND::own_slices)
+        __syncwarp();
+    else
+        consumers_sync();
+}
+
+// The same for several columns. A warp takes pairs of blocks, an entry a lane.
+template <int NC, typename KIND> static __device__ __forceinline__ void load_columns(md_ctx &ctx, u32 tag, const float *norm) {
     const md_params *p = ctx.p;
     constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
     constexpr u32 warps = smaller(pairs, CONSUMER_WARPS), entries = KIND::tiles_in * 4;
     const u32 first = ctx.warp * 32 + ctx.lane, step = CONSUMER_WARPS * 32; // entries
-    if (NC == 1) {
-        uint4 v[passes];
-        float4 weights[passes] = {};
-        if (KIND::norm)
-#pragma unroll
-            for (u32 k = 0; k < passes; k++) weights[k] = norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane); // before the wait
-        const uint4 *at = entry_of(p, KIND::input, KIND::tiles_in, 0, 0, first);
-        if (ctx.warp < warps)
-            wait_entries<passes>(
-                ctx, v, tag, [&](u32 k) { return at + k * step; }, [&](u32 k) { return first + k * step < entries; });
-        SPENT(HANDOFF);
-        float r = 0;
-        if (KIND::norm) {
-            if (ctx.warp < warps) {
-                float squares = 0;
-#pragma unroll
-                for (u32 k = 0; k < passes; k++) squares = squares_of(v[k], squares);
-                squares = warp_sum(squares);
-                if (ctx.lane == 0) SH_PARTS[ctx.warp] = squares;
-            } else if (warps % 4 && ctx.lane == 0) {
-                SH_PARTS[ctx.warp] = 0;
-            }
-            consumers_sync();
-            r = norm_factor(SH_PARTS, warps);
-        }
-        uint2 x[passes];
-#pragma unroll
-        for (u32 k = 0; k < passes; k++) x[k] = make_uint2(v[k].x, v[k].y);
-        if (ctx.warp < warps)
-            digits_make<passes, KIND::norm>(x, ctx.warp, CONSUMER_WARPS, md_digits_here{0}, KIND::blocks, ctx.lane, r, weights);
-        consumers_sync();
-        return;
-    }
     const u32 items = passes * p->columns; // a column's passes follow each other
     constexpr u32 batch = 4;
     float squares = 0;
@@ -154,7 +184,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
     for (u32 i0 = 0; i0 < items; i0 += batch) {
         uint4 v[batch];
         SPENT(ARITHMETIC);
-        wait_entries<batch>(
+        wait_entries<batch, true>(
             ctx, v, tag,
             [&](u32 k) {
                 return entry_of(p, KIND::input, KIND::tiles_in, (i0 + k) / passes, 0, first + (i0 + k) % passes * step);
@@ -168,7 +198,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
             if (!KIND::norm) {
                 uint2 x[1] = {make_uint2(v[k].x, v[k].y)};
                 const float4 none[1] = {};
-                digits_make<1, false>(x, pair, 0, md_digits_here{c}, KIND::blocks, ctx.lane, 0, none);
+                digits_make<1, false>(x, pair, 0, md_digits_here{c}, 0, KIND::blocks, ctx.lane, 0, none);
                 continue;
             }
             if (2 * pair + ctx.lane / 16 < KIND::blocks) *raw_of(pair, c, ctx.lane) = make_uint2(v[k].x, v[k].y);
@@ -189,7 +219,7 @@ template <int NC, typename KIND> static __device__ __forceinline__ void load_vec
         if (2 * pair + ctx.lane / 16 < KIND::blocks) raw[0] = *raw_of(pair, c, ctx.lane);
         __syncwarp(); // digits come where others' raw values lie
         const float4 weights[1] = {norm_quad(norm, pair, ctx.lane)};
-        digits_make<1, true>(raw, pair, 0, md_digits_here{c}, KIND::blocks, ctx.lane, norm_factor(SH_PARTS + c * CONSUMER_WARPS, warps), weights);
+        digits_make<1, true>(raw, pair, 0, md_digits_here{c}, 0, KIND::blocks, ctx.lane, norm_factor(SH_PARTS + c * CONSUMER_WARPS, warps), weights);
     }
     consumers_sync();
 }

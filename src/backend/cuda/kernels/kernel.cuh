@@ -3,18 +3,9 @@
 //
 // One CTA an SM: CONSUMER_WARPS warps compute, one thread of the last warp streams the weights.
 
-// With one column: nothing to score where the layer's cache is bf16, nothing to merge where there is one block.
-static __device__ __forceinline__ bool stage_is_empty(const md_ctx &ctx, u32 s) {
-    u32 layer = (s - S_LAYERS) / S_A_LAYER, kind = (s - S_LAYERS) % S_A_LAYER;
-    if (s == S_EMBED || s == S_HEAD) return false;
-    if (kind == S_SCORES) return !layer_cache(ctx.p, 0, layer).bits;
-    return kind == S_MERGE && ctx.p->col[0].position + ctx.step < ATTN_ROWS;
-}
-
 // Whether stage s is to be computed; then readies the context.
 static __device__ __forceinline__ bool stage_begins(md_ctx &ctx, u32 s) {
     if (s < ctx.p->stage_begin || s >= ctx.p->stage_end) return false;
-    if (COLUMNS == 1 && stage_is_empty(ctx, s)) return false;
     ctx.stage = s;
     // Read again in every stage, so that what follows from it isn't computed once and kept in registers for the whole token.
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(ctx.tid));
@@ -39,14 +30,17 @@ static __device__ __forceinline__ u32 layer_of(u32 s) { return s < S_LAYERS ? 0 
 template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, md_stream &stream, u32 layer, md_best *best) {
     const u32 s = S_LAYERS + layer * S_A_LAYER;
     if (stage_begins(ctx, s + S_QKV) && stage_matrix<NC, md_qkv>(ctx, stream, s + S_QKV, layer, best)) return true;
+    // With one column: nothing to score where the layer's cache is bf16, nothing to merge where there is one block.
+    const bool no_scores = COLUMNS == 1 && !layer_cache(ctx.p, 0, layer).bits;
 #pragma unroll 1
-    for (u32 i = 0; i < 2; i++) { // one body: S_SCORES, then S_ATTN
+    for (u32 i = no_scores; i < 2; i++) { // one body: S_SCORES, then S_ATTN
         u32 a = s + (i ? S_ATTN : S_SCORES);
         if (stage_begins(ctx, a) && stage_attention(ctx, layer, i == 0, TAG(ctx, s + S_QKV), TAG(ctx, s + S_SCORES), TAG(ctx, a),
                                                     TAG(ctx, s + S_MERGE)))
             return true;
     }
-    if (stage_begins(ctx, s + S_MERGE) && stage_merge(ctx, TAG(ctx, s + S_ATTN), TAG(ctx, s + S_MERGE))) return true;
+    const bool no_merge = COLUMNS == 1 && ctx.p->col[0].position + ctx.step < ATTN_ROWS;
+    if (!no_merge && stage_begins(ctx, s + S_MERGE) && stage_merge(ctx, TAG(ctx, s + S_ATTN), TAG(ctx, s + S_MERGE))) return true;
     if (stage_begins(ctx, s + S_OUT) && stage_matrix<NC, md_out>(ctx, stream, s + S_OUT, layer, best)) return true;
     if (stage_begins(ctx, s + S_GATE_UP) && stage_matrix<NC, md_gate_up>(ctx, stream, s + S_GATE_UP, layer, best)) return true;
     return stage_begins(ctx, s + S_DOWN) && stage_matrix<NC, md_down>(ctx, stream, s + S_DOWN, layer, best);
@@ -55,8 +49,14 @@ template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, 
 template <int NC> static __device__ __forceinline__ void consume(const md_params &p, md_stream &stream) {
     md_ctx ctx;
     ctx.p = &p, ctx.cta = blockIdx.x, ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
-    ctx.failed = false, ctx.stage = 0;
-    for (u32 s = ctx.tid; s < STAGES; s += CONSUMERS) SH_RUNS[s] = ((const md_run *)p.runs)[(u64)s * p.groups + ctx.cta];
+    ctx.failed = false, ctx.stage = 0, ctx.red = 0, ctx.smem = shared_address(shared);
+    pin(ctx.smem);
+    const md_run *runs = (const md_run *)p.runs + ctx.cta; // as units of the stream: SH_RUNS
+    for (u32 s = ctx.tid; s < STAGES; s += CONSUMERS) {
+        const md_run &run = runs[(u64)s * p.groups];
+        u64 begin = p.stage_begin < STAGES ? runs[(u64)p.stage_begin * p.groups].offset : 0, end = runs[(u64)(s + 1) * p.groups].offset;
+        SH_RUNS[s] = make_uint4((u32)((run.offset - begin) / UNIT), (u32)((end - begin) / UNIT), run.first, run.count);
+    }
     if (NC == 1)
         for (u32 i = ctx.tid; i < LAYERS * 3; i += CONSUMERS) ((uint4 *)SH_CACHES)[i] = __ldg((const uint4 *)p.col[0].kv + i);
 #if GRAPH
@@ -72,7 +72,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
     const u64 begin = now_ns();
     account_begin(ctx);
 #endif
-    stream.position = 0;
+    stream.token = 0;
     for (ctx.step = first; ctx.step < first + p.tokens; ctx.step++) {
         ctx.tag0 = epoch + (ctx.step - first) * STAGES;
         consumers_sync();
@@ -96,10 +96,9 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
             if (stop) break;
         }
 #if HAS_RING
-        stream.position = stream_token_end(stream.position);
-        stream_release(stream, stream.position, ctx.lane);
-#else
-        stream.position = 0;
+        if (p.stage_begin == p.stage_end) continue; // nothing was streamed
+        stream.token = stream_token_end(stream.token + SH_RUNS[p.stage_end - 1].y);
+        stream_release(stream, stream.token, ctx.lane);
 #endif
     }
 #if ACCOUNT
@@ -118,8 +117,9 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
 #endif
 #if HAS_RING
     stream.ring = shared_address(SH_RING);
+    pin(stream.ring);
     if (threadIdx.x == 0) {
-        for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(&SH_FULL[i], 1), mbar_init(&SH_EMPTY[i], CONSUMER_WARPS * RELEASE_LANES);
+        for (u32 i = 0; i < RING_SEGMENTS; i++) mbar_init(full_of(stream.ring, i), 1), mbar_init(empty_of(stream.ring, i), CONSUMER_WARPS * RELEASE_LANES);
         *SH_STOP = 0;
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }

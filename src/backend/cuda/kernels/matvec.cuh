@@ -23,6 +23,7 @@ template <int NC> struct md_lane {
     u32 red;
     u32 first, count;
     u32 tile, format, at, step; // of the CTA's run; the warp's first unit of it, and how far it is to the next one's
+    md_at lies;                 // where that unit lies
 };
 
 // A lane's activations of block i of its warp: B operands of its two products for each digit, the scales and the sums of
@@ -33,16 +34,17 @@ template <int NC> struct md_acts {
 };
 template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, const md_lane<NC> &lane, u32 i) {
 #pragma unroll
-    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = at_shared<const uint4>(lane.digits + (i * DIGITS + j) * (COLUMNS * 64));
+    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = shared_uint4(lane.digits + (i * DIGITS + j) * (COLUMNS * 64));
 #pragma unroll
     for (u32 c = 0; c < (NC == 1 ? 1 : 2); c++) {
         u32 at = lane.group[c] + i * (COLUMNS * GROUP_FLOATS * 4);
         if (SETS_MAX == 1) {
-            float2 v = at_shared<const float2>(at);
-            x.scale[c] = v.x, x.sum[0][c] = v.y;
+            uint2 v = shared_uint2(at);
+            x.scale[c] = __uint_as_float(v.x), x.sum[0][c] = __uint_as_float(v.y);
         } else {
-            float4 v = at_shared<const float4>(at);
-            x.scale[c] = v.x, x.sum[0][c] = v.y, x.sum[SETS_MAX - 1][c] = v.z;
+            uint4 v = shared_uint4(at);
+            x.scale[c] = __uint_as_float(v.x), x.sum[0][c] = __uint_as_float(v.y);
+            x.sum[SETS_MAX - 1][c] = __uint_as_float(v.z);
         }
     }
 }
@@ -50,10 +52,10 @@ template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &
 // {scale of row g, of row g + 8, bias of g, of g + 8}
 template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&sb)[4], md_at at) {
     if (WIDE) {
-        float4 v = stream_load<float4>(at);
-        sb[0] = v.x, sb[1] = v.y, sb[2] = v.z, sb[3] = v.w;
+        uint4 v = stream_uint4(at);
+        sb[0] = __uint_as_float(v.x), sb[1] = __uint_as_float(v.y), sb[2] = __uint_as_float(v.z), sb[3] = __uint_as_float(v.w);
     } else {
-        uint2 v = stream_load<uint2>(at);
+        uint2 v = stream_uint2(at);
         sb[0] = bf_lo(v.x), sb[1] = bf_hi(v.x), sb[2] = bf_lo(v.y), sb[3] = bf_hi(v.y);
     }
 }
@@ -74,7 +76,7 @@ template <u32 SETS> struct md_codes {
 // two that don't wait for each other. Both are exact, so the bits are the same.
 template <u32 CELL, u32 WIDE, u32 SETS, bool ONE_SUM = false>
 static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes, md_at scales) {
-    w.first = stream_load<uint4>(codes);
+    w.first = stream_uint4(codes);
     if (CELL == CELL_Q4) {
         const u32 high = 0xf0f0f0f0u, low = 0x0f0f0f0fu;
         if (ONE_SUM && SETS == 1)
@@ -83,7 +85,7 @@ static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes
             w.second = make_uint4(w.first.x & high, w.first.y & high, w.first.z & high, w.first.w & high);
         w.first = make_uint4(w.first.x & low, w.first.y & low, w.first.z & low, w.first.w & low);
     } else {
-        w.second = stream_load<uint4>(codes + 512);
+        w.second = stream_uint4(codes + 512);
     }
 #pragma unroll
     for (u32 set = 0; set < SETS; set++) scales_load<WIDE>(w.sb[set], scales + set * (WIDE ? 8 : 4) * UNIT);
@@ -141,7 +143,7 @@ template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&su
     for (u32 plane = 0; plane < planes_of(CELL); plane++) {
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            uint4 a = stream_load<uint4>(codes + (plane * 128 + j * 32 + lane) * UNIT), b = j < 2 ? lo : hi;
+            uint4 a = stream_uint4(codes + (plane * 128 + j * 32 + lane) * UNIT), b = j < 2 ? lo : hi;
             mma(sum, a.x, a.y, a.z, a.w, j % 2 ? b.z : b.x, j % 2 ? b.w : b.y);
         }
     }
@@ -151,26 +153,34 @@ static __device__ __forceinline__ float digits_join(float low, float mid, float 
     return fmaf(65536.0f, high, fmaf(256.0f, mid, low));
 }
 
-// A warp's share of its next tile to the lane's outputs. With one column only the lanes of
-// column 0 (t = 0) have any.
-template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND>
-static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], const md_stream &s, const md_lane<NC> &x, u32 lane,
+// A warp's share of its next TILES tiles to the lane's outputs. With one column only the lanes of column 0 (t = 0) have any.
+// Tiles taken at once share what is read of the input, and hide each other's latencies.
+template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND, u32 TILES>
+static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(NC)], const md_stream &s, const md_lane<NC> &x, u32 lane,
                                                     u32 columns) {
     constexpr u32 size = block_units(CELL, WIDE, SETS);
     if (CELL > CELL_Q8) {
-        float sum[4] = {0, 0, 0, 0};
-#pragma unroll 1
-        for (u32 i = 0; i < x.count; i++) {
-            const u32 column = (lane >> 2) < columns ? lane >> 2 : 0; // of those past the end nothing is used
-            const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + (x.first + i) * 64 + 8 * (lane & 3));
-            block_wide<CELL>(sum, stream_at(s, x.at + i * size), lane, at[0], at[4]);
-        }
 #pragma unroll
-        for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sum[NC == 1 ? 2 * i : i];
+        for (u32 tile = 0; tile < TILES; tile++) {
+            float sum[4] = {0, 0, 0, 0};
+#pragma unroll 1
+            for (u32 i = 0; i < x.count; i++) {
+                const u32 column = (lane >> 2) < columns ? lane >> 2 : 0; // of those past the end nothing is used
+                const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + (x.first + i) * 64 + 8 * (lane & 3));
+                block_wide<CELL>(sum, stream_at(s, x.at + tile * x.step + i * size), lane, at[0], at[4]);
+            }
+#pragma unroll
+            for (u32 i = 0; i < OUTPUTS(NC); i++) out[tile][i] = sum[NC == 1 ? 2 * i : i];
+        }
         return;
     }
-    md_sums<NC> sums = {};
-    const md_at tile = stream_at(s, x.at), codes = tile + lane * 16, scales = tile + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
+    md_sums<NC> sums[TILES] = {};
+    md_at codes[TILES], scales[TILES];
+#pragma unroll
+    for (u32 tile = 0; tile < TILES; tile++) {
+        const md_at at = tile ? stream_at(s, x.at + tile * x.step) : x.lies;
+        codes[tile] = at + lane * 16, scales[tile] = at + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
+    }
     constexpr u32 unroll = NC > 1 ? 1 : KIND::most <= UNROLL_ALL ? KIND::most : UNROLL;
 #pragma unroll 1
     for (u32 i0 = 0; i0 < KIND::most; i0 += unroll) {
@@ -180,21 +190,27 @@ static __device__ __forceinline__ void tile_product(float (&out)[OUTPUTS(NC)], c
             if (i >= KIND::most || (!KIND::even && i >= x.count)) break;
             md_acts<NC> acts;
             acts_load<NC>(acts, x, i);
-            md_codes<SETS ? SETS : 1> w;
-            codes_load<CELL, WIDE>(w, codes + i * size * UNIT, scales + i * size * UNIT);
-            block_codes<CELL>(sums, w, acts);
+#pragma unroll
+            for (u32 tile = 0; tile < TILES; tile++) {
+                md_codes<SETS ? SETS : 1> w;
+                codes_load<CELL, WIDE>(w, codes[tile] + i * size * UNIT, scales[tile] + i * size * UNIT);
+                block_codes<CELL>(sums[tile], w, acts);
+            }
         }
     }
 #pragma unroll
-    for (u32 i = 0; i < OUTPUTS(NC); i++) {
-        float low, mid, high;
-        if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
-            low = sums.digit[0][2 * i], mid = sums.digit[0][2 * i + 1];
-            high = __shfl_down_sync(~0u, sums.digit[0][2 * i], 1);
-        } else {
-            low = sums.digit[0][i], mid = sums.digit[B_TILES(NC) / 2][i], high = sums.digit[B_TILES(NC) - 1][i];
+    for (u32 tile = 0; tile < TILES; tile++) {
+#pragma unroll
+        for (u32 i = 0; i < OUTPUTS(NC); i++) {
+            float low, mid, high;
+            if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
+                low = sums[tile].digit[0][2 * i], mid = sums[tile].digit[0][2 * i + 1];
+                high = __shfl_down_sync(~0u, sums[tile].digit[0][2 * i], 1);
+            } else {
+                low = sums[tile].digit[0][i], mid = sums[tile].digit[B_TILES(NC) / 2][i], high = sums[tile].digit[B_TILES(NC) - 1][i];
+            }
+            out[tile][i] = digits_join(low, mid, high) + sums[tile].bias[i];
         }
-        out[i] = digits_join(low, mid, high) + sums.bias[i];
     }
 }
 
@@ -207,6 +223,16 @@ static __device__ __forceinline__ u32 format_units(u32 format) {
     return units;
 }
 
+// The most pairs of blocks that a warp's blocks lie in.
+static __host__ __device__ constexpr u32 most_pairs(u32 blocks, u32 split) {
+    u32 most = 0;
+    for (u32 k = 0; k < split; k++) {
+        u32 from = k * blocks / split, until = (k + 1) * blocks / split;
+        most = larger(most, (until + 1) / 2 - from / 2);
+    }
+    return most;
+}
+
 // The kinds of matrix stages. `split` warps share a tile; an item of gate_up is two tiles, of gate and of up.
 template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_kind {
     static constexpr u32 blocks = BLOCKS, split = SPLIT, input = INPUT, tiles_in = TILES_IN;
@@ -214,6 +240,8 @@ template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_k
     static constexpr u32 lanes = CONSUMER_WARPS / SPLIT;           // tiles under way at once
     static constexpr u32 most = (BLOCKS + SPLIT - 1) / SPLIT;      // blocks of a tile that one warp takes
     static constexpr bool even = BLOCKS % SPLIT == 0;
+    static constexpr bool own_slices = !NORM && SPLIT == CONSUMER_WARPS; // with one column a warp loads what it multiplies
+    static constexpr u32 slice_pairs = most_pairs(BLOCKS, SPLIT);
 };
 struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true> {};
 struct md_out : md_kind<NB_ATTN, SPLIT_OUT, VECTOR_ATTN, T_ATTN, false> {};
@@ -245,85 +273,117 @@ template <typename KIND> static __device__ __forceinline__ u32 tile_format(const
 }
 
 template <int NC, typename KIND>
-static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const md_tiles &tiles, u32 columns) {
+static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const md_stream &s, const md_tiles &tiles, u32 columns) {
     const u32 g = ctx.lane >> 2, t = ctx.lane & 3, k = ctx.warp % KIND::split;
     md_lane<NC> x;
     x.first = k * KIND::blocks / KIND::split;
     x.count = KIND::even ? KIND::most : (k + 1) * KIND::blocks / KIND::split - x.first;
     // Columns of B that hold nothing repeat others: their results are not used.
     if (NC == 1)
-        x.digits = shared_address(digits_of(x.first, min(g, DIGITS - 1u), 0) + 16 * t);
+        x.digits = digits_at(ctx, x.first, min(g, DIGITS - 1u), 0) + 16 * t;
     else
-        x.digits = shared_address(digits_of(x.first, 0, g < columns ? g : 0) + 16 * t);
+        x.digits = digits_at(ctx, x.first, 0, g < columns ? g : 0) + 16 * t;
     pin(x.digits);
 #pragma unroll
     for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
-        x.group[i] = shared_address(group_of(x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0));
+        x.group[i] = group_at(ctx, x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0);
         pin(x.group[i]);
     }
-    x.red = shared_address(SH_RED + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)); // of tile `warp / split`
+    x.red = ctx.smem + md_map::red + (ctx.red + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)) * 4; // of tile `warp / split`
     pin(x.red);
     x.tile = ctx.warp / KIND::split;
     x.format = tile_format<KIND>(tiles, x.tile);
     x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
     x.step = tile_unit<KIND>(tiles, KIND::lanes) - tiles.start; // where all steps are alike
     pin(x.format), pin(x.at), pin(x.step);
+    x.lies = stream_at(s, x.at);
+    pin(x.lies);
     return x;
 }
 
-// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay.
-template <int NC, typename KIND>
+// The partial sums of the warp's next TILES tiles to `red` in SH_RED.
+template <int NC, typename KIND, u32 TILES>
+static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, const md_stream &s, const md_lane<NC> &x, u32 red, u32 columns) {
+    float out[TILES][OUTPUTS(NC)];
+    switch (x.format) {
+#define FORMAT_CASE(id, cell, wide, sets)                                                                              \
+    case id: tile_product<cell, wide, sets, NC, KIND, TILES>(out, s, x, ctx.lane, columns); break;
+        FORMATS(FORMAT_CASE)
+#undef FORMAT_CASE
+    }
+#pragma unroll
+    for (u32 tile = 0; tile < TILES; tile++) {
+        const u32 to = red + tile * (CONSUMER_WARPS * 16 * NC * 4);
+        if (NC == 1) {
+            if (ctx.lane % 4 == 0) shared_put(to, out[tile][0]), shared_put(to + 32, out[tile][1]);
+        } else if (ctx.lane % 4 * 2 < NC) {
+            shared_put(to, make_float2(out[tile][0], out[tile][1]));
+            shared_put(to + 8 * NC * 4, make_float2(out[tile][OUTPUTS(NC) - 2], out[tile][OUTPUTS(NC) - 1]));
+        }
+    }
+}
+
+// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay; FITS:
+// that is known, and two tiles are taken at once where all of a warp's have one format.
+template <int NC, typename KIND, bool FITS>
 static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
                                                      u32 columns) {
+    constexpr bool mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2); // formats
+    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !mixed && TWO_TILES;
     u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end) {
-        if (!fits) {
+        if (!FITS && !fits) {
             SPENT(ARITHMETIC);
             s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
             SPENT(WEIGHTS);
         }
-        float out[OUTPUTS(NC)];
-        switch (x.format) {
-#define FORMAT_CASE(id, cell, wide, sets)                                                                                  case id: tile_product<cell, wide, sets, NC, KIND>(out, s, x, ctx.lane, columns); break;
-            FORMATS(FORMAT_CASE)
-#undef FORMAT_CASE
-        }
-        if (NC == 1) {
-            if (ctx.lane % 4 == 0) at_shared<float>(red) = out[0], at_shared<float>(red + 32) = out[1];
-        } else if (ctx.lane % 4 * 2 < NC) {
-            at_shared<float2>(red) = make_float2(out[0], out[1]);
-            at_shared<float2>(red + 8 * NC * 4) = make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]);
-        }
-        red += CONSUMER_WARPS * 16 * NC * 4;
-        x.tile += KIND::lanes;
-        if (is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2)) { // the format may change
+        u32 n = 1;
+        if (two && x.tile + KIND::lanes < end)
+            tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, columns), n = 2;
+        else
+            tiles_sum<NC, KIND, 1>(ctx, s, x, red, columns);
+        red += n * (CONSUMER_WARPS * 16 * NC * 4);
+        x.tile += n * KIND::lanes;
+        if (mixed) { // the format may change
             x.format = tile_format<KIND>(tiles, x.tile);
             x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
         } else {
-            x.at += x.step;
+            x.at += n * x.step;
         }
+        x.lies = stream_at(s, x.at);
     }
     // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
-    if (!fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
+    if (!FITS && !fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
 }
 
-// The sum of a row over warps [first, last) of those that share a tile, in their order.
-template <int NC, u32 SPLIT>
-static __device__ __forceinline__ float part_sum(u32 tile, u32 row, u32 column, u32 first, u32 count) {
-    const float *red = SH_RED + ((tile * SPLIT + first) * 16 + row) * NC + column;
+// The sum of a row over `count` of the warps that share a tile, in their order; `at`: the first one's.
+template <int NC, u32 COUNT> static __device__ __forceinline__ float part_sum(u32 at) {
     float sum = 0;
 #pragma unroll
-    for (u32 k = 0; k < count; k++) sum += red[k * 16 * NC];
+    for (u32 k = 0; k < COUNT; k++) sum += shared_float(at + k * (16 * NC * 4));
     return sum;
 }
 // The sum of a row over all of them: of the first half, plus of the second.
-template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(u32 tile, u32 row, u32 column) {
-    return part_sum<NC, SPLIT>(tile, row, column, 0, SPLIT / 2) + part_sum<NC, SPLIT>(tile, row, column, SPLIT / 2, SPLIT - SPLIT / 2);
+template <int NC, u32 SPLIT> static __device__ __forceinline__ float row_sum(u32 at) {
+    return part_sum<NC, SPLIT / 2>(at) + part_sum<NC, SPLIT - SPLIT / 2>(at + SPLIT / 2 * (16 * NC * 4));
 }
-// The same shared by the two halves of a warp (SPLIT over 1: even).
-template <u32 SPLIT> static __device__ __forceinline__ float row_sum_halves(u32 tile, u32 row, u32 half) {
-    if (SPLIT == 1) return row_sum<1, SPLIT>(tile, row, 0);
-    float sum = part_sum<1, SPLIT>(tile, row, 0, half * (SPLIT / 2), SPLIT / 2);
+// With one column a warp has an output tile, and its halves share the work: of gate_up each sums one of the two matrices, of
+// others one half of the warps. Where a lane's part begins, for the warp's first output:
+template <typename KIND> static __device__ __forceinline__ u32 halves_at(const md_ctx &ctx) {
+    const u32 r = ctx.lane & 15, half = ctx.lane >> 4;
+    u32 row = is_kind<KIND, md_gate_up> ? (ctx.warp * 2 + half) * KIND::split : ctx.warp * KIND::split + half * (KIND::split / 2);
+    u32 at = ctx.smem + md_map::red + (ctx.red + row * 16 + r) * 4;
+    pin(at);
+    return at;
+}
+template <typename KIND> static __device__ __forceinline__ float halves_sum(u32 at, float &up) {
+    if (is_kind<KIND, md_gate_up>) {
+        float y = row_sum<1, KIND::split>(at);
+        up = __shfl_xor_sync(~0u, y, 16);
+        return y;
+    }
+    if (KIND::split == 1) return row_sum<1, 1>(at);
+    float sum = part_sum<1, KIND::split / 2>(at);
     return sum + __shfl_xor_sync(~0u, sum, 16);
 }

@@ -1,7 +1,7 @@
 // The merge of attention's partials to a head's output, 16 dimensions an item, so that most CTAs have a share.
 
 #define MERGE_PARTS (CONSUMERS / 16) // of a CTA: part i takes blocks i, i + MERGE_PARTS, ..
-#define MERGE_KEPT 2                 // values a thread keeps from the wait for them on
+#define MERGE_KEPT 9                 // values a thread keeps from the wait for them on: of 144 blocks, 18,432 positions
 
 // Value `slot` (0..2) of an entry of a partial.
 static __device__ __forceinline__ float value_of(uint4 e, u32 slot) { return __uint_as_float(slot == 0 ? e.x : slot == 1 ? e.y : e.z); }
@@ -25,11 +25,12 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
         uint4 stats = make_uint4(__float_as_uint(-INFINITY), 0, 0, tag_partials);
         if (ctx.tid < blocks) stats = load_entry(partial_entry(p, c, head, ctx.tid, 0));
         float value[MERGE_KEPT];
+        uint4 entries[MERGE_KEPT];
+        wait_entries<MERGE_KEPT, false>(
+            ctx, entries, tag_partials, [&](u32 k) { return row + (part + k * MERGE_PARTS) * PARTIAL_ENTRIES; },
+            [&](u32 k) { return part + k * MERGE_PARTS < blocks; });
 #pragma unroll
-        for (u32 k = 0; k < MERGE_KEPT; k++) {
-            u32 b = part + k * MERGE_PARTS;
-            if (b < blocks) value[k] = value_of(wait_entry(ctx, row + b * PARTIAL_ENTRIES, tag_partials), at % 3);
-        }
+        for (u32 k = 0; k < MERGE_KEPT; k++) value[k] = value_of(entries[k], at % 3);
 #pragma unroll 1
         for (u32 b = part + MERGE_KEPT * MERGE_PARTS; b < blocks; b += MERGE_PARTS)
             wait_entry(ctx, row + b * PARTIAL_ENTRIES, tag_partials); // read below, several at once

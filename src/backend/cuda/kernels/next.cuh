@@ -116,11 +116,11 @@ static __device__ __forceinline__ uint4 *list_of(const md_ctx &ctx, u32 c, u32 c
 
 // The key of the CTA's own row `i`, which its head stage has written; 0 past its end.
 static __device__ __forceinline__ u64 own_key(const md_params *p, u32 c, u32 i) {
-    u32 row = SH_RUNS[S_HEAD].first * 16 + i;
-    if (i >= SH_RUNS[S_HEAD].count * 16 || row >= VOCAB) return 0;
+    u32 row = SH_RUNS[S_HEAD].z * 16 + i;
+    if (i >= SH_RUNS[S_HEAD].w * 16 || row >= VOCAB) return 0;
     return key_of(__ldcg((const u16 *)p->logits + (u64)c * VOCAB + row), row);
 }
-static __device__ __forceinline__ u32 own_rows() { return SH_RUNS[S_HEAD].count * 16; } // a multiple of 16, not of 32
+static __device__ __forceinline__ u32 own_rows() { return SH_RUNS[S_HEAD].w * 16; } // a multiple of 16, not of 32
 
 // ---- the greatest --------------------------------------------------------------------------------------------------
 

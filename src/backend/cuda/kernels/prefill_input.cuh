@@ -17,7 +17,7 @@ struct md_digits_there { // digits_make's target: one column
     __device__ __forceinline__ u16 *wide(u32 b) const { return (u16 *)(block(b) + INPUT_WIDE) + column * 64; }
 };
 
-// Column x from a row of KIND::tiles_in tiles; sums of squares as in load_vector.
+// Column x from a row of KIND::tiles_in tiles; sums of squares as in load_column.
 template <typename KIND> static __device__ __forceinline__ void column_digits(const md_prefill &p, u64 rows, u32 norm_at) {
     constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
     constexpr u32 warps = smaller(pairs, CONSUMER_WARPS), entries = KIND::tiles_in * 4;
@@ -42,7 +42,7 @@ template <typename KIND> static __device__ __forceinline__ void column_digits(co
         r = norm_factor(parts, warps);
     }
     const md_digits_there to = {(u8 *)p.input + (u64)(c / SET_COLUMNS) * KIND::blocks * INPUT_BYTES, c % SET_COLUMNS};
-    if (warp < warps) digits_make<passes, KIND::norm>(x, warp, CONSUMER_WARPS, to, KIND::blocks, lane, r, weights);
+    if (warp < warps) digits_make<passes, KIND::norm>(x, warp, CONSUMER_WARPS, to, 0, KIND::blocks, lane, r, weights);
 }
 
 #define INPUT_KERNEL(name, kind, rows, norm_at)                                                                         \

@@ -11,35 +11,38 @@
 // A consumer warp's view of the stream.
 struct md_stream {
 #if HAS_RING
-    u32 ring; // the ring's address
+    u32 ring; // the ring's address; the barriers lie before it
 #else
     const u8 *base; // the arena at the launch's first byte of this CTA
 #endif
     u32 have, released; // segments known to have landed; segments given back
-    u32 position;       // the current stage's first unit
+    u32 token;          // the current token's first unit
     bool failed;
 };
 
 #if HAS_RING
-static __device__ __forceinline__ void mbar_init(u64 *bar, u32 count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(count) : "memory");
+static __device__ __forceinline__ u32 full_of(u32 ring, u32 segment) { return ring - (md_map::ring - md_map::bars) + segment % RING_SEGMENTS * 8; }
+static __device__ __forceinline__ u32 empty_of(u32 ring, u32 segment) { return full_of(ring, segment) + RING_SEGMENTS * 8; }
+
+static __device__ __forceinline__ void mbar_init(u32 bar, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
-static __device__ __forceinline__ bool mbar_test(u64 *bar, u32 parity) {
+static __device__ __forceinline__ bool mbar_test(u32 bar, u32 parity) {
     u32 done;
     asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done)
-                 : "r"(shared_address(bar)), "r"(parity)
+                 : "r"(bar), "r"(parity)
                  : "memory");
     return done != 0;
 }
-static __device__ __forceinline__ void mbar_arrive(u64 *bar) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
+static __device__ __forceinline__ void mbar_arrive(u32 bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
 // The slow path of a wait for a segment: true when it did not land in time. Nothing but a lost copy can make it last.
-static __device__ __noinline__ bool stream_late(u32 segment, u32 deadline_us) {
+static __device__ __noinline__ bool stream_late(u32 ring, u32 segment, u32 deadline_us) {
     u64 start = now_ns();
-    while (!mbar_test(&SH_FULL[segment % RING_SEGMENTS], segment / RING_SEGMENTS & 1))
+    while (!mbar_test(full_of(ring, segment), segment / RING_SEGMENTS & 1))
         if (now_ns() - start > deadline_us * 1000ull) return true;
     return false;
 }
@@ -47,8 +50,9 @@ static __device__ __noinline__ bool stream_late(u32 segment, u32 deadline_us) {
 static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 lane, u32 deadline_us) {
     if (s.have >= want) return;
     bool late = false;
+#pragma unroll 1
     for (u32 i = s.have + (RELEASE_LANES == 1 ? lane : 0); i < want; i += RELEASE_LANES == 1 ? 32 : 1)
-        if (!mbar_test(&SH_FULL[i % RING_SEGMENTS], i / RING_SEGMENTS & 1) && !s.failed) late |= stream_late(i, deadline_us);
+        if (!mbar_test(full_of(s.ring, i), i / RING_SEGMENTS & 1) && !s.failed) late |= stream_late(s.ring, i, deadline_us);
     if (__any_sync(~0u, late)) s.failed = true;
     __syncwarp(); // what one lane has seen land, all may read
     s.have = want;
@@ -67,9 +71,9 @@ static __device__ __forceinline__ void stream_release(md_stream &s, u32 next, u3
     u32 end = next / SEGMENT_UNITS;
     __syncwarp(); // all lanes have read; the arrive below orders their reads before the refill
 #if RELEASE_LANES == 1
-    if (s.released + lane < end) mbar_arrive(&SH_EMPTY[(s.released + lane) % RING_SEGMENTS]);
+    if (s.released + lane < end) mbar_arrive(empty_of(s.ring, s.released + lane));
 #else
-    for (u32 i = s.released; i < end; i++) mbar_arrive(&SH_EMPTY[i % RING_SEGMENTS]);
+    for (u32 i = s.released; i < end; i++) mbar_arrive(empty_of(s.ring, i));
 #endif
     s.released = max(s.released, end);
 }
@@ -90,20 +94,22 @@ static __device__ __noinline__ md_stream stream_turn(md_stream s, u32 next, u32 
 // other even across the ring's end (RING_OVERFLOW).
 typedef u32 md_at;
 static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.ring + unit % RING_UNITS * UNIT; }
-template <typename T> static __device__ __forceinline__ T stream_load(md_at at) { return at_shared<const T>(at); }
+static __device__ __forceinline__ uint4 stream_uint4(md_at at) { return shared_uint4(at); }
+static __device__ __forceinline__ uint2 stream_uint2(md_at at) { return shared_uint2(at); }
 static __device__ __forceinline__ u32 stream_token_end(u32 unit) {
     return (unit + SEGMENT_UNITS - 1) / SEGMENT_UNITS * SEGMENT_UNITS;
 }
 
-static __device__ __forceinline__ void bulk_copy(void *to, const void *from, u32 bytes, u64 *full, u64 policy) {
+static __device__ __forceinline__ void bulk_copy(void *to, const void *from, u32 bytes, u32 full, u64 policy) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
+                 "l"(from), "r"(bytes), "r"(full), "l"(policy)
                  : "memory");
 }
 
 // The producer thread: `bytes` from `source`, once a token.
 static __device__ void stream_produce(const u8 *source, u32 bytes, u32 head_at, u32 tokens) {
+    const u32 ring = shared_address(SH_RING);
     u32 segment = 0;
     u64 policy; // weights are read once a token: leave L2 to activations and the cache
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -112,26 +118,26 @@ static __device__ void stream_produce(const u8 *source, u32 bytes, u32 head_at, 
             u32 slot = segment % RING_SEGMENTS;
             // Never wider than the ring: a barrier only tells about its slot's latest segment.
             u32 window = smaller(at >= head_at ? WINDOW_HEAD : WINDOW_LAYERS, RING_SEGMENTS);
-            while (segment >= RING_SEGMENTS && !mbar_test(&SH_EMPTY[slot], (segment / RING_SEGMENTS - 1) & 1))
+            while (segment >= RING_SEGMENTS && !mbar_test(empty_of(ring, slot), (segment / RING_SEGMENTS - 1) & 1))
                 if (*SH_STOP) goto drain;
             if (segment >= window) {
                 u32 before = segment - window;
-                while (!mbar_test(&SH_FULL[before % RING_SEGMENTS], before / RING_SEGMENTS & 1))
+                while (!mbar_test(full_of(ring, before), before / RING_SEGMENTS & 1))
                     if (*SH_STOP) goto drain;
             }
             u32 n = bytes - at < SEGMENT_BYTES ? bytes - at : SEGMENT_BYTES;
             u32 begin = slot * SEGMENT_BYTES; // what lies in the ring's beginning comes once more behind its end
             u32 again = begin < RING_OVERFLOW ? smaller(n, RING_OVERFLOW - begin) : 0;
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&SH_FULL[slot])),
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full_of(ring, slot)),
                          "r"(n + again)
                          : "memory");
-            bulk_copy(SH_RING + begin, source + at, n, &SH_FULL[slot], policy);
-            if (again) bulk_copy(SH_RING + RING_SEGMENTS * SEGMENT_BYTES + begin, source + at, again, &SH_FULL[slot], policy);
+            bulk_copy(SH_RING + begin, source + at, n, full_of(ring, slot), policy);
+            if (again) bulk_copy(SH_RING + RING_SEGMENTS * SEGMENT_BYTES + begin, source + at, again, full_of(ring, slot), policy);
         }
     }
 drain: // shared memory must not be left while copies into it are under way
     for (u32 i = segment > RING_SEGMENTS ? segment - RING_SEGMENTS : 0; i < segment; i++)
-        while (!mbar_test(&SH_FULL[i % RING_SEGMENTS], i / RING_SEGMENTS & 1)) {}
+        while (!mbar_test(full_of(ring, i), i / RING_SEGMENTS & 1)) {}
 }
 #else
 static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
@@ -140,5 +146,6 @@ static __device__ __forceinline__ void stream_release(md_stream &, u32, u32) {}
 static __device__ __forceinline__ md_stream stream_turn(md_stream s, u32, u32, u32, u32) { return s; }
 typedef const u8 *md_at;
 static __device__ __forceinline__ md_at stream_at(const md_stream &s, u32 unit) { return s.base + (u64)unit * UNIT; }
-template <typename T> static __device__ __forceinline__ T stream_load(md_at at) { return *(const T *)at; }
+static __device__ __forceinline__ uint4 stream_uint4(md_at at) { return *(const uint4 *)at; }
+static __device__ __forceinline__ uint2 stream_uint2(md_at at) { return *(const uint2 *)at; }
 #endif

@@ -16,7 +16,8 @@ typedef unsigned long long u64;
 
 #define XSTRIDE (BLOCKS_MAX * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
 #define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: scale of its digits, sum of each set of its values
-#define RED_FLOATS (COLUMNS == 1 ? 4096 : 8192) // partial sums of a round of tiles
+#define RED_FLOATS (COLUMNS > 1 || SHARED_BYTES >= 163840 ? 8192 : 4096) // partial sums; with one column, of two stages in turn
+#define RED_ROUND(NC) ((NC) == 1 ? RED_FLOATS / 2 : RED_FLOATS)
 
 #define ATTN_ROWS 128 // positions of one attention block on the GPU
 #define REP (Q_HEADS / KV_HEADS)
@@ -119,7 +120,7 @@ struct md_map { // bytes from the start of shared memory
         larger(larger(larger(matvec_end, merge_end), larger(attn_end, codes_end)), work + align128(next_bytes));
 #if HAS_RING
     static constexpr u32 room = (SHARED_BYTES - work_end - RING_OVERFLOW - 256) / (SEGMENT_BYTES + 16);
-    static constexpr u32 segments = room >= 32 ? 32 : room >= 16 ? 16 : room >= 8 ? 8 : room >= 4 ? 4 : 2; // masks, not divisions
+    static constexpr u32 segments = smaller(room, RING_MOST);
     static constexpr u32 bars = work_end; // full[segments], empty[segments], the stop word
     static constexpr u32 ring = bars + align128(segments * 16 + 4);
     static constexpr u32 end = ring + segments * SEGMENT_BYTES + RING_OVERFLOW;
@@ -131,9 +132,8 @@ static_assert(md_map::end <= SHARED_BYTES, "the work area does not fit shared me
 extern __shared__ __align__(128) u8 shared[];
 
 // The areas, by type. What the ring's and the tables' hold for the whole launch, the others within one stage.
-struct md_run;
 struct md_kv_layer;
-#define SH_RUNS ((md_run *)(shared + md_map::runs))   // this CTA's run of each stage, [STAGES]
+#define SH_RUNS ((uint4 *)(shared + md_map::runs))    // [STAGES] this CTA's run: first unit of the token, end, first item, items
 #define SH_ROPE ((float2 *)(shared + md_map::rope))   // [COLUMNS][HEAD_DIM / 2] {cos, sin} of this step's positions
 #define SH_TOKENS ((u32 *)(shared + md_map::tokens))  // [COLUMNS] this step's
 #define SH_FAILED ((volatile u32 *)(shared + md_map::tokens + 64)) // the tag of the stage in which someone failed, or 0
@@ -162,9 +162,7 @@ struct md_kv_layer;
 #define SH_REDUCE ((float *)(shared + md_map::reduce))   // [2 * CONSUMER_WARPS]
 #if HAS_RING
 #define SH_RING (shared + md_map::ring)
-#define SH_FULL ((u64 *)(shared + md_map::bars))
-#define SH_EMPTY (SH_FULL + RING_SEGMENTS)
-#define SH_STOP ((volatile u32 *)(SH_EMPTY + RING_SEGMENTS))
+#define SH_STOP ((volatile u32 *)(shared + md_map::bars + RING_SEGMENTS * 16)) // behind full[] and empty[] (ring.cuh)
 #endif
 #if HAS_RING
 #define RING_SEGMENTS (md_map::segments)

@@ -127,7 +127,7 @@ static __device__ __forceinline__ void tile_end(md_ctx &ctx, u32 layer, float y,
         put_tile(ctx, entry_of(p, VECTOR_ACT, T_F, c, tile, 0), bf_bits(swiglu(y, up)), valid, tag);
     } else {
         constexpr bool out = is_kind<KIND, md_out>;
-        if (valid) {
+        if (NC == 1 || valid) { // with one column the upper half does as the lower one
             y = biased(p, y, layer, out ? MAT_OUT : MAT_DOWN, tile, r);
             old = wait_entry_from(ctx, entry_of(p, out ? VECTOR_XB : VECTOR_XA, T_X, c, tile, r / 4), old_tag, old);
             y = bf(entry_value(old, r % 4) + y);
@@ -142,14 +142,25 @@ static __device__ __forceinline__ void tile_end(md_ctx &ctx, u32 layer, float y,
 template <int NC, typename KIND>
 static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stream, u32 stage, u32 layer, md_best *best) {
     const md_params *p = ctx.p;
-    const u32 first = SH_RUNS[stage].first, count = SH_RUNS[stage].count, tag = TAG(ctx, stage);
+    const uint4 run = shared_uint4(ctx.smem + md_map::runs + stage * 16); // {first unit, unit after the last, first item, items}
+    const u32 first = run.z, count = run.w, tag = TAG(ctx, stage);
     if (count == 0) return false;
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
-    constexpr u32 fit = RED_FLOATS / (16 * NC) / KIND::split & ~1u;          // tiles a round
+    constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
     const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
-    md_tiles tiles = tiles_of<KIND>(stream.position, layer, first);
-    tiles.end = tile_unit<KIND>(tiles, all);
+    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
+                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
+                                                : AUX_FFN_NORM + layer * (T_X * 16);
+    md_input<KIND> input;
+    const u32 end = stream.token + run.y;
+    const bool fits = stream_fits(stream, end);
+    SPENT(SETUP);
+    if (fits) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
+    SPENT(WEIGHTS);
+    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
+    md_tiles tiles = tiles_of<KIND>(stream.token + run.x, layer, first);
+    tiles.end = end;
     const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
     const u32 old_vector = out ? VECTOR_XB : VECTOR_XA;
     // Output tiles: half a warp each; with one column a warp each, whose halves share the sums.
@@ -159,54 +170,56 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         u32 q = ctx.warp * step + (NC == 1 ? 0 : half), t = NC == 1 ? q : q / columns;
         if (t < count) old = load_entry(entry_of(p, old_vector, T_X, NC == 1 ? 0 : q % columns, first + t, r / 4));
     }
-    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
-                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
-                                                : AUX_FFN_NORM + layer * (T_X * 16);
-    const bool fits = stream_fits(stream, tiles.end);
-    md_lane<NC> lane = lane_of<NC, KIND>(ctx, tiles, columns);
+    const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
+    md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
     SPENT(SETUP);
-    if (fits) stream_need(stream, tiles.end - 1, ctx.lane, p->deadline_us);
-    SPENT(WEIGHTS);
-    load_vector<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
+    if (NC == 1)
+        load_column<KIND>(ctx, input, tag - 1);
+    else
+        load_columns<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
-        tiles_product<NC, KIND>(ctx, stream, tiles, lane, done + n, fits, columns);
-        if (done + n == all) stream_release(stream, tiles.end, ctx.lane); // all of it has landed
-        if (stream.failed && !ctx.failed) { // the weights did not come: said as a wait for their position
-            u64 long_ago = 1;
-            wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
+        constexpr bool known = NC == 1 && !is_kind<KIND, md_head>; // a case of its own where it is the usual one
+        if (known && fits)
+            tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, done + n, true, columns);
+        else
+            tiles_product<NC, KIND, false>(ctx, stream, tiles, lane, done + n, fits, columns);
+        if (stream.failed || ctx.failed) {
+            u64 long_ago = 1; // the weights did not come: said as a wait for their position
+            if (!ctx.failed) wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
             ctx.failed = true;
+            failure_note(ctx);
         }
-        failure_note(ctx);
         consumers_sync();
-        const bool failed = failure_seen(ctx);
         SPENT(ARITHMETIC);
         const u32 outputs = (n >> pair) * columns;
+        u32 sums = out_at;
 #pragma unroll 1
         for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
             u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
             u32 tile = first + (done >> pair) + t;
-            bool valid = q < outputs && (NC > 1 || half == 0) && !failed;
             if (q >= outputs) t = c = 0;
             float y, up = 0;
-            if (NC > 1) {
-                y = row_sum<NC, KIND::split>(t << pair, r, c);
-                if (pair) up = row_sum<NC, KIND::split>(t * 2 + 1, r, c);
-            } else if (pair) { // the lower half sums gate, the upper one up
-                y = row_sum<NC, KIND::split>(t * 2 + half, r, c);
-                up = __shfl_xor_sync(~0u, y, 16);
+            if (NC == 1) {
+                y = halves_sum<KIND>(sums, up);
+                sums += CONSUMER_WARPS * (KIND::split << pair) * 16 * 4;
             } else {
-                y = row_sum_halves<KIND::split>(t, r, half);
+                const u32 at = sums + (((t << pair) * KIND::split * 16 + r) * NC + c) * 4;
+                y = row_sum<NC, KIND::split>(at);
+                if (pair) up = row_sum<NC, KIND::split>(at + KIND::split * 16 * NC * 4);
             }
-            if (adds && valid && (done || base >= CONSUMER_WARPS * step))
+            const u32 noted = failure_word(ctx);
+            const bool valid = q < outputs & (NC > 1 || half == 0) & !is_failure(ctx, noted);
+            if (adds && q < outputs && (done || base >= CONSUMER_WARPS * step))
                 old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
-        if (failed) return true;
+        if (is_failure(ctx, failure_word(ctx))) return true;
         SPENT(OUT);
         if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
     }
-    stream.position = tiles.end;
+    stream_release(stream, tiles.end, ctx.lane); // all of it has landed
+    if (NC == 1) ctx.red ^= RED_FLOATS / 2; // others may still be adding when this warp has its next partial sums
     return false;
 }
