@@ -1,5 +1,5 @@
-// The reference operators against MLX's fixtures: at most one bf16 step away, but for sums that cancel; the share that is
-// exact is printed.
+// The reference operators against MLX's fixtures: at most one bf16 step away, but for sums that cancel; the share that
+// is exact is printed.
 #include "ops_fixtures.h"
 
 #include <math.h>

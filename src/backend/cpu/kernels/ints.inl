@@ -31,6 +31,7 @@ MD_INLINE void ints_of_block(const uint16_t *row, const uint32_t n, const md_int
     *to->unit = md_shared_unit(v_top(row, n), &inverse);
     uint8_t *x = to->x, quads[8 * INT_BYTES];
     for (uint32_t i = 0; i < n; i += INT_SUM) {
+        // cppcheck-suppress legacyUninitvar // v_ints fills it
         to->sums[i / INT_SUM * columns] = v_ints(row + i, inverse, columns == 1 ? x : quads);
         for (int q = 0; q < 8; q++, x += columns * INT_BYTES)
             if (columns > 1) memcpy(x, quads + q * INT_BYTES, INT_BYTES);

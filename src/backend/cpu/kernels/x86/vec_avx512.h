@@ -99,6 +99,9 @@ typedef struct vacc {
 MD_INLINE vquad v_quad8(const uint8_t *p) { return _mm512_loadu_si512(p); }
 MD_INLINE vquad v_quad4(const uint8_t *p, int high) {
     __m512i w = _mm512_loadu_si512(p);
+#ifndef __clang__
+    __asm__("" : "+v"(w)); // or gcc would load the codes twice, once for each half
+#endif
     return _mm512_and_si512(high ? _mm512_srli_epi16(w, 4) : w, _mm512_set1_epi8(15));
 }
 MD_INLINE void v_acc_clear(vacc *acc) { acc->upper = acc->lower = _mm512_setzero_si512(); }
