@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, ATTENTION_CTAS) md_prefi
         for (u32 unit = ctx.warp; unit < HEAD_SETS * (HEAD_DIM / 16); unit += CONSUMER_WARPS) {
             const u32 set = unit / (HEAD_DIM / 16), tile = unit % (HEAD_DIM / 16), h = set * 8 + (ctx.lane >> 2), head = item.head * REP + h;
             float o[4], l;
-            tile_values<true>(item, set, tile, ctx.lane, o, &l);
+            tile_values<true, 2>(item, set, tile, ctx.lane, o, &l);
             if (h >= REP) continue;
             if (position < ATTN_ROWS) { // of one block: nothing to merge
                 const float scale = reciprocal(l);
