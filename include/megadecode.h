@@ -133,7 +133,8 @@ typedef struct md_account {
 } md_account;
 
 // Where the time of the steps since the last such call went, of a model opened with `account`. MD_E_UNSUPPORTED where
-// the engine keeps none (reference), MD_E_USAGE without the option.
+// the engine keeps none (reference), MD_E_USAGE without the option. Where prompts are computed in a way of their own
+// (info.prompt_columns over max_columns) it is about the other steps only: call once behind a prompt, to begin there.
 MD_API md_status md_model_account(md_model *model, md_account *out, md_error *err);
 
 // ---------------------------------------------------------------- tokens ----------------------------------------

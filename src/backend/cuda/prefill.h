@@ -39,7 +39,7 @@ typedef struct md_cuda_prefill_wanted {
 _Static_assert(sizeof(md_cuda_prefill_column) == 16 && sizeof(md_cuda_prefill_params) == 18 * 8 + 6 * 4,
                "as in kernels/prefill.cuh");
 
-// md_prefill_sizes of kernels/prefill_matrix.cuh.
+// md_prefill_sizes of kernels/prefill_attention.cuh.
 typedef struct md_cuda_prefill_sizes {
     struct {
         uint32_t threads, row_tiles, bytes;
