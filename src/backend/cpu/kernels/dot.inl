@@ -109,43 +109,44 @@ MD_INLINE void dot_values(const md_dot *d, const uint8_t *tile, float *out, size
 // 64 bytes of codes times their integers at x: one quad of 8 bits, or two of 4.
 MD_INLINE void dot_vector(const uint8_t *codes, const uint8_t *x, size_t stride, const int N, const int bits,
                           vacc *acc) {
+    vquad w[2];
+    MD_UNROLL for (int q = 0; q < 8 / bits; q++) w[q] = bits == 8 ? v_quad8(codes) : v_quad4(codes, q);
     MD_UNROLL for (int q = 0; q < 8 / bits; q++, x += stride * INT_BYTES) {
-        vquad w = bits == 8 ? v_quad8(codes) : v_quad4(codes, q);
-        MD_UNROLL for (int n = 0; n < N; n++) v_quad_dot(&acc[n], w, x + n * INT_BYTES);
+        MD_UNROLL for (int n = 0; n < N; n++) v_quad_dot(&acc[n], w[q], x + n * INT_BYTES);
     }
 }
 
-// 32 columns of codes times their integers, [8 quads][stride][8 bytes].
+// `size` (32 or 64) columns of codes times their integers, [size / 4 quads][stride][8 bytes].
 MD_INLINE void dot_codes(const uint8_t *codes, const uint8_t *x, size_t stride, const int N, const int bits,
-                         vacc *acc) {
+                         const uint32_t size, vacc *acc) {
     const size_t step = 8 / (size_t)bits * stride * INT_BYTES;
-    if (N <= 2) {
-        MD_UNROLL for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
-    } else {
-        MD_ROLLED for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
+    MD_UNROLL for (int n = 0; n < N; n++) v_acc_clear(&acc[n]);
+    for (uint32_t i = 0; i < size; i += 32, codes += 64 * bits, x += (size_t)bits * step) {
+        if (N <= 2) {
+            MD_UNROLL for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
+        } else {
+            MD_ROLLED for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
+        }
     }
 }
 
-// A tile of codes.
+// A tile of codes in groups of `group`.
 MD_INLINE void dot_quantized(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
-                             const int bits, const int wide) {
-    const uint32_t size = d->group < INT_BLOCK ? d->group : INT_BLOCK; // columns of an exact sum
+                             const int bits, const int wide, const uint32_t group) {
+    const uint32_t size = group < INT_BLOCK ? group : INT_BLOCK; // columns of an exact sum
     const uint8_t *x = (const uint8_t *)d->x + c0 * INT_BYTES, *chunk = tile;
-    const float *x_sum = d->sums + c0;
     vf t[MD_ACT_BLOCK];
     MD_UNROLL for (int n = 0; n < N; n++) t[n] = v_set1(0.0f);
-    for (uint32_t at = 0; at < d->cols; chunk += d->chunk_bytes, x_sum += stride) {
+    for (uint32_t g = 0; g < d->chunks; g++, chunk += d->chunk_bytes) {
         dot_prefetch(d, chunk, c0);
         const uint16_t *half = (const uint16_t *)(const void *)chunk;
-        const float *full = (const float *)(const void *)chunk;
+        const float *full = (const float *)(const void *)chunk, *x_sum = d->sums + g * stride + c0;
         vf scale = wide ? v_load(full) : v_widen(half), bias = wide ? v_load(full + 16) : v_widen(half + 16);
         const uint8_t *codes = chunk + (wide ? 128 : 64);
-        for (uint32_t end = at + d->group; at < end;) {
-            const float *unit = d->unit + (size_t)at / INT_BLOCK * stride + c0;
+        for (uint32_t at = 0; at < group; at += size, codes += 2 * (size_t)bits * size, x += 2 * size * stride) {
+            const float *unit = d->unit + (size_t)((g * group + at) / INT_BLOCK) * stride + c0;
             vacc acc[MD_ACT_BLOCK];
-            MD_UNROLL for (int n = 0; n < N; n++) v_acc_clear(&acc[n]);
-            for (uint32_t part = at + size; at < part; at += 32, codes += 64 * bits, x += 8 * stride * INT_BYTES)
-                dot_codes(codes, x, stride, N, bits, acc);
+            dot_codes(codes, x, stride, N, bits, size, acc);
             MD_UNROLL for (int n = 0; n < N; n++)
                 t[n] = v_fma(scale, v_mul(v_acc_float(&acc[n]), v_set1(unit[n])), t[n]);
         }
@@ -156,10 +157,13 @@ MD_INLINE void dot_quantized(const md_dot *d, const uint8_t *tile, float *out, s
 
 MD_INLINE void dot_tile(const md_dot *d, const uint8_t *tile, float *out, size_t c0, size_t stride, const int N,
                         const md_cell cell, const int wide) {
-    if (cell == MD_CELL_Q4 || cell == MD_CELL_Q8)
-        dot_quantized(d, tile, out, c0, stride, N, cell == MD_CELL_Q4 ? 4 : 8, wide);
-    else
+    const int bits = cell == MD_CELL_Q4 ? 4 : 8;
+    if (cell != MD_CELL_Q4 && cell != MD_CELL_Q8)
         dot_values(d, tile, out, c0, stride, N, cell);
+    else if (N == 1 && d->group == 64) // what decoding does most
+        dot_quantized(d, tile, out, c0, stride, N, bits, wide, 64);
+    else
+        dot_quantized(d, tile, out, c0, stride, N, bits, wide, d->group);
 }
 
 // Blocks of 8, 4, 2 and 1 columns; the two that matter most, 8 and a single column, have constant addresses. `rare`

@@ -1,5 +1,5 @@
-// Activations as integers of 16 bits, each 64 columns with a power of two of their own (docs/MODEL.md), written once over
-// the vector layer.
+// Activations as integers of 16 bits, each 64 columns with a power of two of their own (docs/MODEL.md), written once
+// over the vector layer.
 
 enum { INT_BLOCK = 64, INT_BYTES = 8, INT_SUM = 32 }; // columns of a unit; bytes of four integers; columns of a sum
 
@@ -74,7 +74,8 @@ static void act_sums(const md_ints *ints, uint32_t columns, uint32_t cols, uint3
     const float *sum = ints->sums, *unit = ints->unit;
     if (group < INT_BLOCK) { // two groups share a unit
         for (uint32_t g = 0; g < cols / group; g++)
-            for (uint32_t c = 0; c < columns; c++) sums[g * columns + c] = sum[g * columns + c] * unit[g / 2 * columns + c];
+            for (uint32_t c = 0; c < columns; c++)
+                sums[g * columns + c] = sum[g * columns + c] * unit[g / 2 * columns + c];
         return;
     }
     for (uint32_t g = 0; g < cols / group; g++, sums += columns)
