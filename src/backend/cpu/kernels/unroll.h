@@ -1,13 +1,11 @@
-// MD_UNROLL before a loop of few constant rounds: unrolled whole; MD_ROLLED: left as it is.
+// MD_UNROLL before a loop of few constant rounds: unrolled whole.
 #ifndef MD_BACKEND_CPU_KERNELS_UNROLL_H
 #define MD_BACKEND_CPU_KERNELS_UNROLL_H
 
 #if defined(__clang__)
 #define MD_UNROLL _Pragma("unroll")
-#define MD_ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define MD_UNROLL _Pragma("GCC unroll 16")
-#define MD_ROLLED _Pragma("GCC unroll 1")
 #endif
 
 #endif

@@ -16,7 +16,6 @@
 #define MD_INLINE static inline
 #endif
 #define MD_UNROLL
-#define MD_ROLLED
 
 typedef struct vf {
     float f[16];
