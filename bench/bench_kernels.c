@@ -2,7 +2,7 @@
 // second level cache (what the arithmetic costs) and streamed from memory (what a decode step pays). The least of many
 // short runs of thread CPU time, so that a busy machine disturbs little.
 //
-//   bench_kernels [level]
+//   bench_kernels [level [attention]]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,23 +127,53 @@ static void bench_vectors(const md_kernels *k) {
            k->name, norm, pack1, ints1, sums1, pack8, ints8, sums8, swiglu, residual);
 }
 
-static void bench_attention(const md_kernels *k) {
-    enum { D = 128, HEADS = 8 };
-    static _Alignas(64) uint8_t rows[128 * D * 2];
-    static uint16_t scales[128 * 4];
-    static float p[HEADS * 128], o[HEADS * D], m[HEADS], l[HEADS];
-    md_values v = {.rows = rows, .dim = D, .group = 64, .scales = scales, .stride = 2 * D};
-    double bf16, q8, q4, softmax, rounded;
-    TIME(bf16, k->pv_bf16(&v, p, 128, HEADS, o));
-    v.stride = D;
-    TIME(q8, k->pv_q8(&v, p, 128, HEADS, o));
-    v.stride = D / 2;
-    TIME(q4, k->pv_q4(&v, p, 128, HEADS, o));
-    TIME(softmax, k->softmax_sum(p, HEADS, 128, m, l));
-    TIME(rounded, k->probabilities(p, HEADS, 128, m, l));
-    printf("%-10s 128 positions, 8 heads of 128: values bf16 %.0f ns, 8-bit %.0f, 4-bit %.0f; softmax %.0f, "
-           "probabilities %.0f\n",
-           k->name, bf16, q8, q4, softmax, rounded);
+// One block of 128 positions and 8 heads of 128, at L2's distance: keys and values of BLOCKS blocks in turn.
+enum { D = 128, HEADS = 8, BLOCKS = 12, KEYS_BYTES = 8 * D / 2 * 64, VALUES_BYTES = 128 * D * 2 };
+
+static void bench_attention(const md_kernels *k, const uint8_t *memory) {
+    static _Alignas(64) uint8_t x[HEADS * D * 4];
+    static uint16_t rows[HEADS][D];
+    static float s[HEADS * 128], o[HEADS * D], m[16], l[16], w[16], unit[HEADS], sums[2 * HEADS], out[HEADS * 16];
+    const uint8_t *keys = memory, *values = memory + BLOCKS * KEYS_BYTES;
+    uint32_t n = 0;
+    for (int i = 0; i < HEADS * D; i++) rows[i / D][i % D] = (uint16_t)(0x3e00 + i * 7919 % 512);
+    k->act_pack(rows[0], D, HEADS, D, x);
+    md_dot dot = {.cols = D, .group = 64, .chunks = 2, .chunk_bytes = 2048, .columns = HEADS, .x = x};
+    double scores, softmax, pv = 0, wide = 0, pack, share;
+    TIME(scores, {
+        const uint8_t *tile = keys + n++ % BLOCKS * KEYS_BYTES;
+        for (uint32_t j = 0; j < 128; j += 16, tile += D / 2 * 64) {
+            k->dot[MD_CELL_BF16][0](&dot, tile, out);
+            k->scale(out, HEADS, 0.01f, s + j);
+        }
+    });
+    TIME(softmax, k->softmax(s, HEADS, 128, m, l));
+    md_values v = {.dim = D, .stride = 2 * D};
+    TIME(pv, (v.rows = values + n++ % BLOCKS * VALUES_BYTES, k->pv_bf16(&v, s, 128, HEADS, o)));
+    printf("%-10s 128 positions, 8 heads of 128: bf16 scores %.0f ns, softmax %.0f, values %.0f\n", k->name, scores,
+           softmax, pv);
+    md_queries q = {.x = x, .unit = unit, .sums = sums};
+    TIME(pack, k->query_ints(rows[0], 0.088f, HEADS, D, 64, &q));
+    TIME(share, k->shares(m, m, l, HEADS, w));
+    for (uint32_t bits = 4; bits <= 8; bits += 4) {
+        const uint32_t chunk_bytes = 64 + 16 * 64 * bits / 8, keys_bytes = 8 * 2 * chunk_bytes,
+                       codes = 128 * D * bits / 8;
+        md_key_codes key = {.group = 64, .chunks = 2, .chunk_bytes = chunk_bytes};
+        md_value_codes value = {.dim = D, .group = 64};
+        TIME(scores, (key.tiles = keys + n++ % BLOCKS * keys_bytes,
+                      (bits == 4 ? k->scores_q4 : k->scores_q8)(&key, &q, 128, HEADS, s)));
+        for (int small = 0; small < 2; small++) { // a share that needs wide integers, then a small one
+            wide = pv;
+            for (int h = 0; h < HEADS; h++) w[h] = small ? 0.001f : 0.1f;
+            TIME(pv, {
+                value.codes = values + n++ % BLOCKS * (codes + 1024);
+                value.scales = (const uint16_t *)(const void *)(value.codes + codes);
+                (bits == 4 ? k->values_q4 : k->values_q8)(&value, s, w, 128, HEADS, o);
+            });
+        }
+        printf("%-10s %u bits: queries %.0f, scores %.0f, shares %.0f, values %.0f, wide %.0f\n", k->name, bits, pack,
+               scores, share, pv, wide);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -154,11 +184,12 @@ int main(int argc, char **argv) {
     uint64_t mode = md_fpmode_enter();
     for (uint32_t i = 0; i < levels; i++) {
         if (argc > 1 ? strcmp(argv[1], level[i]->name) != 0 : i == 0) continue; // the scalar level only when named
+        bench_attention(level[i], tiles);
+        if (argc > 2) continue;
         bench_cell(level[i], MD_CELL_Q4, "q4", tiles);
         bench_cell(level[i], MD_CELL_Q8, "q8", tiles);
         bench_cell(level[i], MD_CELL_BF16, "bf16", tiles);
         bench_vectors(level[i]);
-        bench_attention(level[i]);
     }
     md_fpmode_leave(mode);
     return 0;

@@ -437,8 +437,8 @@ MD_API md_status md_synth_write(const char *config_path, const char *out_dir, co
 MD_API md_status md_devices(char **json, md_error *err);
 
 // The generated CUDA source of a model's kernel for steps of up to `columns` columns (1, 2, 4 or 8; 0 = 1), or of the
-// launches that compute prompts (64), on an architecture ("sm_90a"; NULL = that). *source is malloc'd (md_free). Needs no GPU. MD_E_UNSUPPORTED names what the
-// kernels don't model, MD_E_USAGE an architecture that is none of theirs.
+// launches that compute prompts (64), on an architecture ("sm_90a"; NULL = that). *source is malloc'd (md_free). Needs
+// no GPU. MD_E_UNSUPPORTED names what the kernels don't model, MD_E_USAGE an architecture that is none of theirs.
 MD_API md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, char **source, md_error *err);
 
 #ifdef __cplusplus

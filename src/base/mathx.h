@@ -42,9 +42,16 @@ static inline float md_expf(float x) {
     return md_f32_from_bits(md_f32_bits(p) + (md_f32_bits(t) << 23));
 }
 
+// Attention over codes (docs/MODEL.md): where a block's greatest probability is at least the share, and the unit not
+// tiny, integers are finer by the factor and meet codes as a top (rint(x / 32768)) and a rest of 16 bits.
+#define MD_WIDE_SHARE 0x1p-6f
+#define MD_WIDE_FACTOR 64.0f
+#define MD_WIDE_TOP 32768.0f
+#define MD_WIDE_LEAST_UNIT 0x1p-100f
+
 // The power of two that values of magnitude up to m share when they are written as integers of 16 bits:
-// t = fmaf(v, *inverse, MD_EXP_MAGIC) holds n = rint(v * *inverse) in its low 16 bits, and v is n times the unit but
-// for half a unit. |n| <= 32514, so that n is two signed digits of base 256 too (at most 32639). An m that is infinite
+// t = fmaf(v, *inverse, MD_EXP_MAGIC) holds x = rint(v * *inverse) in its low 16 bits, and v is x times the unit but
+// for half a unit. |x| <= 32514, so that x is two signed digits of base 256 too (at most 32639). An m that is infinite
 // or NaN (or finite and within 1/128 of infinity) has a NaN for its unit. m: sign bit clear.
 static inline float md_shared_unit(float m, float *inverse) {
     uint32_t exponent = md_f32_bits(m * 1.0078125f) >> 23 & 255; // 1/128 of room

@@ -2,10 +2,10 @@
 // worker, cut into tiles of 16 rows with scales and biases beside the codes they belong to.
 //
 // Items: a stage's work is a list of items in a fixed order. An item is one tile of 16 rows, or, for gate_up, the pair
-// (gate tile t, up tile t). qkv lists q's tiles, then k's, then v's. Each of G workers takes a contiguous range of items,
-// chosen by bytes; which worker takes which range of a stage follows from what they took before. A tile's rows come from its row map: 16 consecutive rows, except q and k, whose tiles hold rows
-// (d .. d+7) and (d + D/2 .. d + D/2 + 7) of one head, so that RoPE's pairs meet in one tile. Rows past the end are
-// absent (their lanes hold zeros).
+// (gate tile t, up tile t). qkv lists q's tiles, then k's, then v's. Each of G workers takes a contiguous range of
+// items, chosen by bytes; which worker takes which range of a stage follows from what they took before. A tile's rows
+// come from its row map: 16 consecutive rows, except q and k, whose tiles hold rows (d .. d+7) and (d + D/2 .. d + D/2
+// + 7) of one head, so that RoPE's pairs meet in one tile. Rows past the end are absent (their lanes hold zeros).
 #ifndef MD_PLAN_PACK_H
 #define MD_PLAN_PACK_H
 

@@ -5,7 +5,6 @@
 #include "backend/cpu/level.h"
 #include "backend/cuda/dl.h"
 #include "backend/cuda/emit.h"
-#include "backend/cuda/prefill.h"
 #include "base/cpu_info.h"
 #include "base/json.h"
 #include "megadecode.h"
@@ -63,7 +62,7 @@ md_status md_emit_cuda(const char *model, const char *arch, uint32_t columns, ch
     md_cuda_target target;
     md_buf out;
     md_status status;
-    bool prefill = columns == MD_CUDA_PREFILL_SET;
+    bool prefill = columns == MD_CUDA_EMIT_PREFILL;
     if (columns & (columns - 1) || (columns > MD_CUDA_COLUMNS && !prefill))
         return md_fail(err, MD_E_USAGE, "columns: found %u, expected 1, 2, 4, 8 or, of prompts, 64", columns);
     const md_cuda_emit_options options = {.columns = columns ? columns : 1, .prefill = prefill};

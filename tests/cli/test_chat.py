@@ -516,6 +516,12 @@ def test_history(folder):
     first.end(0)
     kept = open(file, "rb").read().replace(b"\\040", b" ")
     check(b"of the third" in kept and b"of the fourth" in kept, f"one after the other: {kept}")
+    # One that stands still while it holds the folder holds nobody up for good.
+    held = os.open(os.path.dirname(file), os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    type_lines("of the patient", env=state)
+    os.close(held)
+    check(b"of\\040the\\040patient" in open(file, "rb").read(), "a lock that is never released")
     many = [type_lines(f"chat number {i}", env=state, end=False) for i in range(6)]
     for terminal in many:
         terminal.send(CTRL_D)

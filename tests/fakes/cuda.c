@@ -100,7 +100,7 @@ FAKE(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *n
 }
 // The only one that is asked for: md_prefill_sizes.
 FAKE(cuModuleGetGlobal_v2, (CUdeviceptr * out, size_t *bytes, CUmodule module, const char *name)) {
-    static const md_cuda_prefill_sizes sizes = {{{384, 6, 65536}, {128, 2, 32768}}, 65536, 12800};
+    static const md_cuda_prefill_sizes sizes = {{{384, 6, 65536}, {128, 2, 32768}}, 65536, 64, 12800};
     (void)module, (void)name;
     *out = (CUdeviceptr)(uintptr_t)&sizes, *bytes = sizeof sizes;
     return state();

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """`megadecode verify` against MLX's own logits: every engine and thread count passes the gates, with one digest."""
 import json
+import shutil
+import struct
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, "tests")
 from checks import check, finish
@@ -58,5 +61,17 @@ check(done.returncode == 0 and "pass" in done.stdout, f"the golden's own cache: 
 done = subprocess.run([PROGRAM, "verify", "-m", MODEL, "--golden", f"{MODEL}/config.json", "--json"],
                       capture_output=True, text=True, timeout=60)
 check(done.returncode == 1 and "prefill_ids" in done.stderr + done.stdout, f"wrong golden: {done}")
+
+# Logits that are no numbers are nothing to be right about, whoever else computes them.
+with tempfile.TemporaryDirectory() as folder:
+    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+    with open(f"{folder}/model.safetensors", "r+b") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        file.seek(8 + size + json.loads(file.read(size))["model.norm.weight"]["data_offsets"][0])
+        file.write(b"\xc0\x7f")  # NaN
+    for more in [[], ["--json"]]:
+        done = subprocess.run([PROGRAM, "verify", "-m", folder, "--against", "reference", "--device", "cpu", "--steps", "2", *more],
+                              capture_output=True, text=True, timeout=60)
+        check(done.returncode == 1 and ("NaN" in done.stdout or more and not json.loads(done.stdout)["pass"]), f"NaN: {done}")
 
 finish("test_verify")

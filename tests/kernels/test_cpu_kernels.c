@@ -112,11 +112,36 @@ typedef struct dot_case {
     float w[16][MAX_K], scale[16][MAX_K / 32], bias[16][MAX_K / 32]; // the same decoded
     _Alignas(64) uint8_t tile[16 * MAX_K * 4 + 4096];
     uint16_t x[MAX_C][MAX_K];
-    _Alignas(64) uint8_t packed[MAX_C * MAX_K * 4];
-    float unit[MAX_C * MAX_K / 32], parts[MAX_C * MAX_K / 32];
-    float sums[MAX_C * MAX_K / 32];
-    _Alignas(64) float out[MAX_C * 16];
 } dot_case;
+
+// What the kernels read and write of a case, each of exactly the bytes that kernels.h says: under ASan a byte more is
+// seen.
+typedef struct dot_memory {
+    uint16_t *rows;
+    uint8_t *tile;
+    void *x;
+    float *unit, *parts, *sums, *out;
+} dot_memory;
+
+static dot_memory dot_memory_of(const dot_case *d, uint32_t columns) {
+    const uint32_t K = d->matrix.cols, even = (K + 1) / 2 * 2, bits = d->matrix.bits;
+    const size_t element = bits || k->act == MD_ACT_PAIRS ? 2 : 4, f = columns * sizeof(float);
+    dot_memory memory = {.rows = malloc(sizeof *memory.rows * columns * K),
+                         .tile = malloc(d->shape.tile_bytes),
+                         .x = malloc(columns * even * element),
+                         .unit = malloc(f * ((K + 63) / 64)),
+                         .parts = malloc(f * (K / 32 + !bits)),
+                         .sums = malloc(f * d->shape.chunks),
+                         .out = malloc(f * 16)};
+    for (uint32_t c = 0; c < columns; c++) memcpy(memory.rows + c * K, d->x[c], K * sizeof *memory.rows);
+    memcpy(memory.tile, d->tile, d->shape.tile_bytes);
+    return memory;
+}
+
+static void dot_memory_free(const dot_memory *m) {
+    void *const all[] = {m->rows, m->tile, m->x, m->unit, m->parts, m->sums, m->out};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
 
 static float store_scale(md_dtype dtype, float v, uint8_t *at) {
     if (dtype == MD_DTYPE_BF16) {
@@ -207,12 +232,13 @@ static void check_dot(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype
     for (uint32_t c = 0; c < columns; c++)
         for (uint32_t i = 0; i < K; i++) d->x[c][i] = half_value(x_mood);
     if (below(8) == 0) d->x[below(columns)][below(K)] = (uint16_t)(0x7f7f + below(3)); // the greatest, infinity, NaN
-    md_ints ints = {.x = d->packed, .unit = d->unit, .sums = d->parts};
+    dot_memory m = dot_memory_of(d, columns);
+    md_ints ints = {.x = m.x, .unit = m.unit, .sums = m.parts};
     if (bits) {
-        k->act_ints(d->x[0], MAX_K, columns, K, &ints);
-        k->act_sums(&ints, columns, K, group, d->sums);
+        k->act_ints(m.rows, K, columns, K, &ints);
+        k->act_sums(&ints, columns, K, group, m.sums);
     } else {
-        k->act_pack(d->x[0], MAX_K, columns, K, d->packed);
+        k->act_pack(m.rows, K, columns, K, m.x);
     }
     md_dot dot = {.cols = K,
                   .group = d->shape.group,
@@ -220,10 +246,10 @@ static void check_dot(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype
                   .chunk_bytes = d->shape.chunk_bytes,
                   .columns = columns,
                   .prefetch = below(2) * 64,
-                  .x = d->packed,
-                  .unit = d->unit,
-                  .sums = d->sums};
-    k->dot[d->shape.cell][d->shape.wide_scales](&dot, d->tile, d->out);
+                  .x = m.x,
+                  .unit = m.unit,
+                  .sums = m.sums};
+    k->dot[d->shape.cell][d->shape.wide_scales](&dot, m.tile, m.out);
     float want[MAX_C * 16], want_sums[MAX_C * MAX_K / 32];
     for (uint32_t c = 0; c < columns; c++) {
         float x[MAX_K], sums[MAX_K / 32];
@@ -234,8 +260,9 @@ static void check_dot(dot_case *d, uint32_t bits, uint32_t group, md_dtype dtype
     char what[96];
     snprintf(what, sizeof what, "product of %u bits, group %u, dtype %d, K %u, %u columns, moods %u %u", bits, group,
              dtype, K, columns, mood, x_mood);
-    if (bits) compare("group sums", d->sums, want_sums, (size_t)columns * (K / group));
-    compare(what, d->out, want, columns * 16);
+    if (bits) compare("group sums", m.sums, want_sums, (size_t)columns * (K / group));
+    compare(what, m.out, want, columns * 16);
+    dot_memory_free(&m);
 }
 
 static void check_dots(int rounds) {
@@ -329,7 +356,7 @@ static void compare_maxima(const char *what, const float *found, const float *wa
 static void check_softmax(void) {
     uint32_t n = 1 + below(128), heads = 1 + below(12), mood = below(6);
     static float s[12 * 128], wide[12 * 128], p[12 * 128];
-    float m[12], l[12], inv[12], found_m[12], found_l[12], factor = value(0);
+    float m[16] = {0}, l[16] = {0}, found_m[16] = {0}, found_l[16] = {0}, factor = value(0);
     for (uint32_t i = 0; i < heads * 128; i++) s[i] = value(mood) * (below(2) ? 1.0f : 30.0f);
     for (uint32_t h = 0; h < heads; h++) {
         const float *row = s + h * 128;
@@ -337,23 +364,19 @@ static void check_softmax(void) {
         for (uint32_t i = 0; i < n; i++) m[h] = row[i] > m[h] ? row[i] : m[h];
         for (uint32_t i = 0; i < n; i++) wide[h * 128 + i] = md_expf(row[i] - m[h]);
         l[h] = def_strided(wide + h * 128, n, 0);
-        inv[h] = 1.0f / l[h];
     }
     memcpy(p, s, sizeof p);
-    k->softmax_sum(p, heads, n, found_m, found_l);
-    compare("softmax sum", found_l, l, heads);
-    compare_maxima("softmax sum's maximum", found_m, m, heads);
-    compare("softmax sum's input", p, s, heads * 128);
     k->softmax(p, heads, n, found_m, found_l);
     compare("softmax", found_l, l, heads);
     compare_maxima("softmax's maximum", found_m, m, heads);
     for (uint32_t h = 0; h < heads; h++) compare("softmax's exponentials", p + h * 128, wide + h * 128, n);
-    memcpy(p, s, sizeof p);
-    k->probabilities(p, heads, n, m, inv);
+    float top[16] = {0}, shares[16], want_shares[16];
     for (uint32_t h = 0; h < heads; h++) {
-        for (uint32_t i = 0; i < n; i++) wide[h * 128 + i] = md_bf16_round(wide[h * 128 + i] * inv[h]);
-        compare("probabilities", p + h * 128, wide + h * 128, n);
+        top[h] = m[h] + fabsf(value(0));
+        want_shares[h] = md_expf(m[h] - top[h]) * (1.0f / l[h]);
     }
+    k->shares(m, top, l, heads, shares);
+    compare("shares", shares, want_shares, heads);
     float lengths[128], found = 0, want_sum = 0;
     for (uint32_t i = 0; i < n; i++) lengths[i] = fabsf(value(mood));
     found = k->weigh(s, lengths, n, p, found_m);
@@ -369,52 +392,27 @@ static void check_softmax(void) {
         for (int i = 0; i < 16; i++) want[i] = factor * t[h * 16 + i];
         compare("scaled scores", rows + h * 128, want, 16);
     }
-    k->round(t, 8, rows);
-    for (int h = 0; h < 8; h++) {
-        for (int i = 0; i < 16; i++) want[i] = md_bf16_round(t[h * 16 + i]);
-        compare("rounded scores", rows + h * 128, want, 16);
-    }
 }
 
 static void check_values(void) {
     enum { MAX_D = 160 };
-    static const uint32_t all_bits[] = {0, 4, 8};
-    uint32_t bits = all_bits[below(3)], group = below(2) ? 32 : 64, heads = 1 + below(12), n = 1 + below(128);
-    uint32_t D = bits ? group * (1 + below(2)) : 16 * (1 + below(10)), mood = below(6);
-    uint32_t stride = bits ? D * bits / 8 : D * 2;
-    static uint8_t rows[128 * MAX_D * 2];
-    static uint16_t scales[128 * MAX_D / 32 * 2];
+    uint32_t heads = 1 + below(12), n = 1 + below(128), D = 16 * (1 + below(10)), mood = below(6), stride = D * 2;
+    static uint16_t rows[128 * MAX_D];
     static float v[128][MAX_D], p[12 * 128], o[12 * MAX_D], want[12 * MAX_D];
-    for (uint32_t j = 0; j < n; j++) {
+    for (uint32_t j = 0; j < n; j++)
         for (uint32_t d = 0; d < D; d++) {
-            if (!bits) {
-                uint16_t half = half_value(mood);
-                memcpy(rows + j * stride + 2 * d, &half, 2);
-                v[j][d] = md_bf16_to_f32(half);
-                continue;
-            }
-            uint16_t *sb = scales + 2 * (j * (D / group) + d / group);
-            if (d % group == 0) sb[0] = half_value(mood), sb[1] = half_value(mood);
-            uint8_t code = (uint8_t)(rnd() & (bits == 4 ? 15 : 255));
-            uint8_t *at = rows + j * stride + (bits == 8 ? d : d / 32 * 16 + d % 16);
-            if (bits == 8)
-                *at = code;
-            else if (d % 32 < 16)
-                *at = code;
-            else
-                *at = (uint8_t)(*at | code << 4);
-            v[j][d] = fmaf(md_bf16_to_f32(sb[0]), code, md_bf16_to_f32(sb[1]));
+            rows[j * D + d] = half_value(mood);
+            v[j][d] = md_bf16_to_f32(rows[j * D + d]);
         }
-    }
     for (uint32_t i = 0; i < heads * 128; i++) p[i] = fabsf(value(0)) / 4;
     for (uint32_t i = 0; i < heads * D; i++) o[i] = value(0), want[i] = 0;
-    md_values values = {.rows = rows, .stride = stride, .dim = D, .group = group, .scales = scales};
-    (bits == 4 ? k->pv_q4 : bits == 8 ? k->pv_q8 : k->pv_bf16)(&values, p, n, heads, o);
+    md_values values = {.rows = (const uint8_t *)rows, .stride = stride, .dim = D};
+    k->pv_bf16(&values, p, n, heads, o);
     for (uint32_t h = 0; h < heads; h++)
         for (uint32_t d = 0; d < D; d++)
             for (uint32_t j = 0; j < n; j++) want[h * D + d] = fmaf(p[h * 128 + j], v[j][d], want[h * D + d]);
     char what[80];
-    snprintf(what, sizeof what, "values of %u bits, %u positions, %u heads, dim %u", bits, n, heads, D);
+    snprintf(what, sizeof what, "values, %u positions, %u heads, dim %u", n, heads, D);
     compare(what, o, want, heads * D);
 
     float acc[MAX_D], l = fabsf(value(0)) + 0.5f, weights[12];
@@ -431,10 +429,154 @@ static void check_values(void) {
     k->finish(acc, l, dim, found);
     for (uint32_t d = 0; d < dim; d++) halves[d] = md_bf16_from_f32(acc[d] / l);
     compare_bf16("finish", found, halves, dim);
-    uint16_t q[MAX_D];
-    for (uint32_t d = 0; d < dim; d++) q[d] = half_value(mood), halves[d] = md_bf16_from_f32(md_bf16_to_f32(q[d]) * l);
-    k->scale_rows(q, dim, l, found);
-    compare_bf16("scaled queries", found, halves, dim);
+}
+
+// ---- attention over codes ----------------------------------------------------------------------------------------
+
+// Integers that share a power of two: the largest with which the greatest magnitude, and 1/128 more, is below
+// 2^bits.
+// Returns the unit.
+static double def_integers(const float *v, uint32_t n, int bits, int32_t *x) {
+    float m = 0;
+    for (uint32_t i = 0; i < n; i++) m = fabsf(v[i]) > m ? fabsf(v[i]) : m;
+    int exponent;
+    frexpf(m * 1.0078125f, &exponent);
+    if (m == 0 || exponent < -110) exponent = -110;
+    for (uint32_t i = 0; i < n; i++) x[i] = (int32_t)rint(ldexp((double)v[i], bits - exponent));
+    return ldexp(1.0, exponent - bits);
+}
+
+enum { CODES_D = 256, CODES_HEADS = 12 };
+
+// A block of codes in both forms: plain, and as backend/cpu/kv.h lays it out.
+typedef struct code_case {
+    uint32_t bits, group, D, heads, n;
+    uint8_t key[128][CODES_D], value[128][CODES_D];
+    float key_scale[128][8], key_bias[128][8], value_scale[128][8], value_bias[128][8];
+    _Alignas(64) uint8_t tiles[8 * 8 * 64 + 128 * CODES_D], values[128 * CODES_D];
+    uint16_t scales[8 * 256], q[CODES_HEADS * CODES_D];
+} code_case;
+
+static void put_code(code_case *c, uint8_t *vectors, uint32_t quad, uint32_t lane, uint32_t place, uint8_t code) {
+    uint8_t *at = vectors + (c->bits == 8 ? quad : quad / 2) * 64 + lane * 4 + place;
+    *at = c->bits == 8 ? code : quad % 2 ? (uint8_t)((*at & 15) | code << 4) : (uint8_t)((*at & 240) | code);
+}
+
+static float put_half(uint16_t *at, uint32_t mood) {
+    *at = half_value(mood);
+    return md_bf16_to_f32(*at);
+}
+
+static void make_codes(code_case *c) {
+    static const uint32_t groups[] = {32, 64, 128};
+    c->bits = below(2) ? 4 : 8;
+    c->group = groups[below(3)];
+    c->D = c->group * (1 + below(2));
+    c->heads = 1 + below(CODES_HEADS);
+    c->n = 1 + below(128);
+    uint32_t mood = below(6), mask = c->bits == 8 ? 255 : 15, chunk = 64 + 16 * c->group * c->bits / 8;
+    memset(c->scales, 0xff, sizeof c->scales); // NaN past the end is nobody's
+    for (uint32_t j = 0; j < c->n; j++)
+        for (uint32_t d = 0; d < c->D; d++) {
+            uint32_t g = d / c->group, style = below(4);
+            uint8_t *at = c->tiles + (j / 16 * (c->D / c->group) + g) * chunk;
+            c->key[j][d] = (uint8_t)(style == 0 ? mask : rnd() & mask);
+            c->value[j][d] = (uint8_t)(style == 1 ? mask : rnd() & mask);
+            put_code(c, at + 64, d % c->group / 4, j % 16, d % 4, c->key[j][d]);
+            put_code(c, c->values + d / 16 * (2048 * c->bits / 8), j / 4, d % 16, j % 4, c->value[j][d]);
+            if (d % c->group) continue;
+            c->key_scale[j][g] = put_half((uint16_t *)(void *)at + j % 16, mood);
+            c->key_bias[j][g] = put_half((uint16_t *)(void *)at + 16 + j % 16, mood);
+            c->value_scale[j][g] = put_half(c->scales + 256 * g + j, mood);
+            c->value_bias[j][g] = put_half(c->scales + 256 * g + 128 + j, mood);
+        }
+    for (uint32_t i = 0; i < c->heads * c->D; i++) c->q[i] = half_value(mood);
+}
+
+static void check_scores(code_case *c) {
+    static _Alignas(64) uint8_t x[CODES_HEADS * CODES_D * 2];
+    static float unit[CODES_HEADS], sums[8 * CODES_HEADS], s[CODES_HEADS * 128], want[128];
+    float factor = md_bf16_round(value(0));
+    md_queries q = {.x = x, .unit = unit, .sums = sums};
+    md_key_codes keys = {.tiles = c->tiles,
+                         .group = c->group,
+                         .chunks = c->D / c->group,
+                         .chunk_bytes = 64 + 16 * c->group * c->bits / 8};
+    k->query_ints(c->q, factor, c->heads, c->D, c->group, &q);
+    (c->bits == 4 ? k->scores_q4 : k->scores_q8)(&keys, &q, c->n, c->heads, s);
+    for (uint32_t h = 0; h < c->heads; h++) {
+        float wide[CODES_D];
+        int32_t integers[CODES_D];
+        for (uint32_t d = 0; d < c->D; d++) wide[d] = md_bf16_round(md_bf16_to_f32(c->q[h * c->D + d]) * factor);
+        float u = (float)def_integers(wide, c->D, 15, integers);
+        for (uint32_t j = 0; j < c->n; j++) {
+            float t = 0;
+            for (uint32_t g = 0; g < keys.chunks; g++) {
+                int64_t sum = 0, all = 0;
+                for (uint32_t d = g * c->group; d < (g + 1) * c->group; d++)
+                    sum += integers[d] * c->key[j][d], all += integers[d];
+                t = fmaf(c->key_scale[j][g], (float)sum, t);
+                t = fmaf(c->key_bias[j][g], (float)all, t);
+            }
+            want[j] = md_bf16_round(u * t);
+        }
+        char what[80];
+        snprintf(what, sizeof what, "scores of %u bits, group %u, D %u, head %u", c->bits, c->group, c->D, h);
+        compare(what, s + h * 128, want, c->n);
+    }
+}
+
+static void check_value_codes(const code_case *c) {
+    static float e[CODES_HEADS * 128], o[CODES_HEADS * CODES_D], p[128], a[128], w[16];
+    int32_t integers[128];
+    for (uint32_t h = 0; h < c->heads; h++) {
+        w[h] = fabsf(value(0)) * (below(2) ? 1 : 0.002f); // more and less than the share of wide integers
+        for (uint32_t j = 0; j < 128; j++) e[h * 128 + j] = j < c->n ? fabsf(value(below(2) ? 0 : 5)) : 0;
+    }
+    static float before[CODES_HEADS * 128];
+    memcpy(before, e, sizeof e);
+    md_value_codes values = {.codes = c->values, .scales = c->scales, .dim = c->D, .group = c->group};
+    (c->bits == 4 ? k->values_q4 : k->values_q8)(&values, e, w, c->n, c->heads, o);
+    for (uint32_t h = 0; h < c->heads; h++)
+        for (uint32_t g = 0; g < c->D / c->group; g++) {
+            float strided[16] = {0}, want[CODES_D], half = c->bits == 8 ? 128 : 8;
+            int32_t all[16] = {0};
+            for (uint32_t j = 0; j < c->n; j++) {
+                p[j] = md_bf16_round(before[h * 128 + j] * w[h]);
+                a[j] = p[j] * c->value_scale[j][g];
+            }
+            float u = (float)def_integers(a, c->n, 15, integers);
+            bool wide = w[h] >= 1.0f / 64 && u >= 0x1p-100f;
+            if (wide) u = (float)def_integers(a, c->n, 21, integers);
+            for (uint32_t j = 0; j < c->n; j++) {
+                float middle = fmaf(half, c->value_scale[j][g], c->value_bias[j][g]);
+                strided[j % 16] = fmaf(p[j], middle, strided[j % 16]);
+                all[j % 16] += integers[j];
+            }
+            for (int i = 0; i < 16; i++) strided[i] = fmaf(-half * u, (float)all[i], strided[i]);
+            for (int step = 8; step; step /= 2)
+                for (int i = 0; i < step; i++) strided[i] += strided[i + step];
+            for (uint32_t i = 0; i < c->group; i++) {
+                int64_t sum = 0, top_sum = 0;
+                for (uint32_t j = 0; j < c->n; j++) {
+                    int32_t code = c->value[j][g * c->group + i], top = wide ? (int32_t)rint(integers[j] / 32768.0) : 0;
+                    sum += (integers[j] - 32768 * top) * code;
+                    top_sum += top * code;
+                }
+                want[i] = fmaf((float)sum, u, fmaf((float)top_sum, 32768 * u, strided[0]));
+            }
+            char what[80];
+            snprintf(what, sizeof what, "values of %u bits, group %u, D %u, %u positions, head %u", c->bits, c->group,
+                     c->D, c->n, h);
+            compare(what, o + h * c->D + g * c->group, want, c->group);
+        }
+}
+
+static void check_codes(void) {
+    static code_case c;
+    make_codes(&c);
+    check_scores(&c);
+    check_value_codes(&c);
 }
 
 int main(int argc, char **argv) {
@@ -454,6 +596,7 @@ int main(int argc, char **argv) {
             check_epilogues();
             check_softmax();
             check_values();
+            check_codes();
         }
         printf("%-10s %s\n", k->name, failures == before ? "ok" : "FAILED");
     }

@@ -156,6 +156,44 @@ static void test_copy(void **state) {
     copy_case(format);
 }
 
+// A cache that is cut back within a block, and a copy of its first positions, go on as if the rest had never been
+// there.
+static void again_case(const md_kv_format *quantized, uint32_t cut) {
+    enum { OTHER = SEED + 1 };
+    md_engine *engine = er_engine(&model, ER_RESIDENT, 2);
+    md_error err = {0};
+    size_t vocab = model.snapshot->vocab;
+    float *want = calloc(TOTAL * vocab, sizeof(float)), *found = calloc(TOTAL * vocab, sizeof(float));
+    md_kv *fresh = er_kv(engine, TOTAL), *used = er_kv(engine, TOTAL), *copy = er_kv(engine, TOTAL);
+    md_kv *const both[] = {fresh, used};
+    for (int i = 0; i < 2; i++) {
+        if (quantized) assert_int_equal(engine->ops->kv_quantize(engine, both[i], quantized, 0, &err), MD_OK);
+        er_feed(&model, engine, both[i], SEED, 0, i ? TOTAL : cut, 16, NULL);
+    }
+    assert_int_equal(engine->ops->kv_copy(engine, copy, used, cut, &err), MD_OK);
+    md_kv *const later[] = {used, copy};
+    er_feed(&model, engine, fresh, OTHER, cut, TOTAL - cut, 3, want);
+    for (int i = 0; i < 2; i++) {
+        er_feed(&model, engine, later[i], OTHER, cut, TOTAL - cut, 1 + 4 * (uint32_t)i, found);
+        er_same(&model, found + cut * vocab, want + cut * vocab, TOTAL - cut, i ? "a copied beginning" : "a cut cache");
+    }
+    engine->ops->kv_close(engine, fresh);
+    engine->ops->kv_close(engine, used);
+    engine->ops->kv_close(engine, copy);
+    engine->ops->close(engine);
+    free(want);
+    free(found);
+}
+
+static void test_again(void **state) {
+    (void)state;
+    static const uint32_t cuts[] = {5, 126, 133}; // within 16 positions, within four of them, in the second block
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        again_case(NULL, cuts[i]);
+        again_case(format, cuts[i]);
+    }
+}
+
 static void test_bad_arguments(void **state) {
     (void)state;
     md_engine *engine = er_engine(&model, ER_RESIDENT, 2);
@@ -197,9 +235,9 @@ static void test_cancel_loading(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_chunks),         cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_batch),         cmocka_unit_test(test_level_names),    cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_cancel_loading),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_chunks),        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_batch),   cmocka_unit_test(test_level_names),   cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_again),   cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_cancel_loading),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

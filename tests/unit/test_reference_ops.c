@@ -1,5 +1,5 @@
-// The reference operators against MLX's fixtures: at most one bf16 step away, but for sums that cancel; the share that is
-// exact is printed.
+// The reference operators against MLX's fixtures: at most one bf16 step away, but for sums that cancel; the share that
+// is exact is printed.
 #include "ops_fixtures.h"
 
 #include <math.h>
@@ -8,6 +8,7 @@
 #include "base/fpmode.h"
 #include "model/quant.h"
 #include "model/rope.h"
+#include "plan/plan.h"
 
 static uint32_t param(const json_t *fixture, const char *key) { return (uint32_t)md_fixture_param(fixture, key); }
 
@@ -49,8 +50,19 @@ static void check_values(const json_t *fixture, md_fixture_score *score) {
                               .v_biases = biases,
                               .stride = dim,
                               .group_stride = dim / group,
-                              .group = group};
-    for (uint32_t d = 0; d < dim; d++) found[d] = md_bf16_round(md_ref_quantized_values(x, &kv, 0, positions, d));
+                              .group = group,
+                              .bits = bits};
+    memset(found, 0, dim * sizeof *found);
+    for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK) {
+        uint32_t n_here = positions - at < MD_ATTN_BLOCK ? positions - at : MD_ATTN_BLOCK;
+        float o[MD_MAX_HEAD_DIM], share = 0;
+        for (uint32_t j = at; j < at + n_here; j++) share = fmaxf(share, x[j]);
+        for (uint32_t g = 0; g < dim / group; g++) {
+            md_ref_quantized_values(x + at, share, &kv, at, n_here, g, o);
+            for (uint32_t d = 0; d < group; d++) found[g * group + d] += o[d];
+        }
+    }
+    for (uint32_t d = 0; d < dim; d++) found[d] = md_bf16_round(found[d]);
     md_fixture_compare(score, found, y, dim);
     free(x), free(y), free(scales), free(biases), free(packed), free(codes), free(values), free(found);
 }

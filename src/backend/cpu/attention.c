@@ -5,7 +5,7 @@
 // A sequence whose columns see one block only is finished by its unit. Longer ones leave m and l of each block in the
 // statistics and o in the partials; the merge combines them in ascending order. For a quantized layer the scores come
 // one stage earlier, since its probabilities are rounded and so need the maximum and the sum over all blocks. A worker
-// has the same units in both stages: the scores it reads are those it wrote.
+// has the same units in both stages: the exponentials it reads are those it wrote.
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ static float *partial(const md_cpu_engine *e, uint32_t column, uint32_t kv_head,
     return (float *)(void *)e->partials.at + unit_index(e, column, kv_head, block) * group_heads(e) * e->dim;
 }
 
-// Scores [group heads][128] of a unit's column.
+// Exponentials [group heads][128] of a unit's column.
 static float *unit_scores(const md_cpu_engine *e, uint32_t column, uint32_t kv_head, uint32_t block) {
     return (float *)(void *)e->scores.at + unit_index(e, column, kv_head, block) * group_heads(e) * MD_ATTN_BLOCK;
 }
@@ -91,27 +91,18 @@ static void append(md_cpu_engine *e, const unit *u) {
     }
 }
 
-// 8 heads' queries, in the kernels' form.
-typedef struct queries {
-    uint8_t *x;   // a bf16 cache
-    md_ints ints; // a quantized one
-    float *sums;
-} queries;
-
-static queries first_queries(const md_cpu_scratch *scratch) {
-    return (queries){.x = scratch->x, .ints = scratch->ints, .sums = scratch->sums[0]};
+static size_t queries_bytes(const md_cpu_engine *e, uint32_t heads) {
+    uint32_t even = (e->base.snapshot->head_dim + 1) / 2 * 2;
+    return md_round_up((uint64_t)heads * even * (e->k->act == MD_ACT_PAIRS ? 2 : 4), 64);
 }
 
-static void next_queries(const md_cpu_engine *e, const md_cpu_kv_shape *shape, queries *q) {
-    uint32_t even = (shape->head_dim + 1) / 2 * 2;
-    q->x += MD_ACT_BLOCK * even * (e->k->act == MD_ACT_PAIRS ? 2 : 4);
-    q->ints.x = (uint8_t *)q->ints.x + MD_ACT_BLOCK * shape->head_dim * 2;
-    q->ints.unit += MD_ACT_BLOCK * md_ceil_div(shape->head_dim, 64);
-    q->ints.sums += MD_ACT_BLOCK * (shape->head_dim / 32);
-    q->sums += MD_ACT_BLOCK * shape->chunks;
+// Queries as integers live where group sums and activations of other stages do.
+static md_queries integers(const md_cpu_scratch *scratch) {
+    return (md_queries){.x = scratch->x, .unit = scratch->sums[0], .sums = scratch->sums[1]};
 }
 
-// One column's queries of the unit's KV head into scratch, in blocks of 8 heads. They stay there for the next blocks.
+// One column's queries of the unit's KV head into scratch->x: in blocks of 8 heads, or as integers. They stay there for
+// the next blocks.
 static void pack_queries(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
     const md_cpu_kv_shape *shape = &v->u->layer->shape;
     uint32_t head_dim = e->base.snapshot->head_dim, heads = group_heads(e);
@@ -121,63 +112,58 @@ static void pack_queries(md_cpu_engine *e, const view *v, md_cpu_scratch *scratc
     const uint16_t *rows = e->q + (size_t)v->column * e->q_stride + (size_t)v->u->kv_head * heads * head_dim;
     if (shape->format.bits) {
         float factor = md_bf16_round((float)(1.0 / sqrt((double)head_dim)));
-        e->k->scale_rows(rows, heads * head_dim, factor, scratch->rows);
-        rows = scratch->rows;
+        md_queries to = integers(scratch);
+        e->k->query_ints(rows, factor, heads, head_dim, shape->group, &to);
+        return;
     }
-    queries q = first_queries(scratch);
-    for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK, next_queries(e, shape, &q)) {
+    uint8_t *x = scratch->x;
+    for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK) {
         uint32_t columns = heads - h < MD_ACT_BLOCK ? heads - h : MD_ACT_BLOCK;
-        const uint16_t *from = rows + (size_t)h * head_dim;
-        if (shape->format.bits) {
-            e->k->act_ints(from, head_dim, columns, head_dim, &q.ints);
-            e->k->act_sums(&q.ints, columns, head_dim, shape->group, q.sums);
-        } else {
-            e->k->act_pack(from, head_dim, columns, head_dim, q.x);
-        }
+        e->k->act_pack(rows + (size_t)h * head_dim, head_dim, columns, head_dim, x);
+        x += queries_bytes(e, columns);
     }
 }
 
 // scores[head][128]: the unit's block against the column's queries.
-static void block_scores(md_cpu_engine *e, const view *v, float *scores, md_cpu_scratch *scratch) {
+static void scores_bf16(md_cpu_engine *e, const view *v, float *scores, const md_cpu_scratch *scratch) {
     const md_cpu_kv_shape *shape = &v->u->layer->shape;
-    uint32_t head_dim = e->base.snapshot->head_dim, heads = group_heads(e), bits = shape->format.bits;
+    uint32_t head_dim = e->base.snapshot->head_dim, heads = group_heads(e);
     float factor = (float)(1.0 / sqrt((double)head_dim));
-    md_cell cell = bits == 4 ? MD_CELL_Q4 : bits == 8 ? MD_CELL_Q8 : MD_CELL_BF16;
-    pack_queries(e, v, scratch);
-    queries q = first_queries(scratch);
-    for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK, next_queries(e, shape, &q)) {
+    const uint8_t *x = scratch->x;
+    for (uint32_t h = 0; h < heads; h += MD_ACT_BLOCK) {
         uint32_t columns = heads - h < MD_ACT_BLOCK ? heads - h : MD_ACT_BLOCK;
         md_dot dot = {.cols = head_dim,
                       .group = shape->group,
                       .chunks = shape->chunks,
                       .chunk_bytes = shape->chunk_bytes,
                       .columns = columns,
-                      .x = bits ? q.ints.x : q.x,
-                      .unit = q.ints.unit,
-                      .sums = q.sums};
+                      .x = x};
         const uint8_t *tile = md_cpu_kv_keys(v->u->layer, v->u->block, v->u->kv_head);
         float *s = scores + (size_t)h * MD_ATTN_BLOCK;
         for (uint32_t j = 0; j < v->positions; j += 16, tile += shape->tile_bytes) {
-            e->k->dot[cell][0](&dot, tile, scratch->out[0]);
-            if (bits)
-                e->k->round(scratch->out[0], columns, s + j);
-            else
-                e->k->scale(scratch->out[0], columns, factor, s + j);
+            e->k->dot[MD_CELL_BF16][0](&dot, tile, scratch->out[0]);
+            e->k->scale(scratch->out[0], columns, factor, s + j);
         }
+        x += queries_bytes(e, columns);
     }
 }
 
-// o[head][dim] = sum of p_j v_j over the block.
-static void block_values(md_cpu_engine *e, const view *v, const float *p, float *o) {
-    const unit *u = v->u;
-    const md_cpu_kv_shape *shape = &u->layer->shape;
-    md_values values = {.rows = md_cpu_kv_values(u->layer, u->block, u->kv_head),
-                        .stride = shape->value_stride,
-                        .dim = shape->dim,
-                        .group = shape->group};
-    if (shape->format.bits) values.scales = md_cpu_kv_value_scales(u->layer, u->block, u->kv_head);
-    md_pv_fn pv = shape->format.bits == 4 ? e->k->pv_q4 : shape->format.bits == 8 ? e->k->pv_q8 : e->k->pv_bf16;
-    pv(&values, p, v->positions, group_heads(e), o);
+static void scores_quantized(md_cpu_engine *e, const view *v, float *scores, const md_cpu_scratch *scratch) {
+    const md_cpu_kv_shape *shape = &v->u->layer->shape;
+    md_key_codes keys = {.tiles = md_cpu_kv_keys(v->u->layer, v->u->block, v->u->kv_head),
+                         .group = shape->group,
+                         .chunks = shape->chunks,
+                         .chunk_bytes = shape->chunk_bytes};
+    md_queries queries = integers(scratch);
+    (shape->format.bits == 4 ? e->k->scores_q4 : e->k->scores_q8)(&keys, &queries, v->positions, group_heads(e),
+                                                                  scores);
+}
+
+// Scores, then exponentials relative to the block's own maximum in their place, m and l.
+static void block_softmax(md_cpu_engine *e, const view *v, float *scores, float *m, float *l, md_cpu_scratch *scratch) {
+    pack_queries(e, v, scratch);
+    (v->u->layer->shape.format.bits ? scores_quantized : scores_bf16)(e, v, scores, scratch);
+    e->k->softmax(scores, group_heads(e), v->positions, m, l);
 }
 
 static void keep_statistics(md_cpu_engine *e, const view *v, const float *m, const float *l) {
@@ -197,39 +183,52 @@ static void finish_head(md_cpu_engine *e, uint32_t column, uint32_t head, const 
     e->k->finish(scratch->accumulator, l, head_dim, e->attn + (size_t)column * e->q_stride + (size_t)head * head_dim);
 }
 
-// Values of a block under p: into the partials, or, of an only block, to the end; l NULL: 1.
-static void attend(md_cpu_engine *e, const view *v, const float *p, const float *l, md_cpu_scratch *scratch) {
+// Where a block's o goes: into the partials, or, of an only block, into scratch, to be finished at once.
+static float *block_result(const md_cpu_engine *e, const view *v, const md_cpu_scratch *scratch) {
+    return v->only ? scratch->o : partial(e, v->column, v->u->kv_head, v->u->block);
+}
+
+// Ends the heads of an only block; l NULL: 1.
+static void finish_only(md_cpu_engine *e, const view *v, const float *o, const float *l, md_cpu_scratch *scratch) {
     uint32_t heads = group_heads(e);
-    float *o = v->only ? scratch->o : partial(e, v->column, v->u->kv_head, v->u->block);
-    block_values(e, v, p, o);
     for (uint32_t h = 0; v->only && h < heads; h++)
         finish_head(e, v->column, v->u->kv_head * heads + h, o + (size_t)h * e->dim, NULL, 1, l ? l[h] : 1.0f, scratch);
 }
 
 static void attend_bf16(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
-    float m[MD_MAX_HEADS], l[MD_MAX_HEADS];
-    block_scores(e, v, scratch->scores, scratch);
-    e->k->softmax(scratch->scores, group_heads(e), v->positions, m, l);
+    const unit *u = v->u;
+    float m[MD_MAX_HEADS], l[MD_MAX_HEADS], *o = block_result(e, v, scratch);
+    md_values values = {.rows = md_cpu_kv_values(u->layer, u->block, u->kv_head),
+                        .stride = u->layer->shape.value_stride,
+                        .dim = u->layer->shape.dim};
+    block_softmax(e, v, scratch->scores, m, l, scratch);
     if (!v->only) keep_statistics(e, v, m, l);
-    attend(e, v, scratch->scores, l, scratch);
+    e->k->pv_bf16(&values, scratch->scores, v->positions, group_heads(e), o);
+    finish_only(e, v, o, l, scratch);
 }
 
-// The probabilities replace the scores.
-static void attend_rounded(md_cpu_engine *e, const view *v, float *scores, const float *m, const float *l,
-                           md_cpu_scratch *scratch) {
-    float inv[MD_MAX_HEADS];
-    for (uint32_t h = 0; h < group_heads(e); h++) inv[h] = 1.0f / l[h];
-    e->k->probabilities(scores, group_heads(e), v->positions, m, inv);
-    attend(e, v, scores, NULL, scratch);
+// The block's exponentials, relative to m, and its part of the whole.
+static void attend_codes(md_cpu_engine *e, const view *v, float *exponentials, const float *m, const float *top,
+                         const float *l, md_cpu_scratch *scratch) {
+    const unit *u = v->u;
+    uint32_t heads = group_heads(e);
+    float w[MD_MAX_HEADS], *o = block_result(e, v, scratch);
+    md_value_codes values = {.codes = md_cpu_kv_values(u->layer, u->block, u->kv_head),
+                             .scales = md_cpu_kv_value_scales(u->layer, u->block, u->kv_head),
+                             .dim = u->layer->shape.dim,
+                             .group = u->layer->shape.group};
+    md_value_codes_fn attend = u->layer->shape.format.bits == 4 ? e->k->values_q4 : e->k->values_q8;
+    e->k->shares(m, top, l, heads, w);
+    attend(&values, exponentials, w, v->positions, heads, o);
+    finish_only(e, v, o, NULL, scratch);
 }
 
 static void score_quantized(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
     float m[MD_MAX_HEADS], l[MD_MAX_HEADS];
     float *scores = v->only ? scratch->scores : unit_scores(e, v->column, v->u->kv_head, v->u->block);
-    block_scores(e, v, scores, scratch);
-    e->k->softmax_sum(scores, group_heads(e), v->positions, m, l);
+    block_softmax(e, v, scores, m, l, scratch);
     if (v->only)
-        attend_rounded(e, v, scores, m, l, scratch);
+        attend_codes(e, v, scores, m, m, l, scratch);
     else
         keep_statistics(e, v, m, l);
 }
@@ -263,10 +262,12 @@ static void unit_totals(const md_cpu_engine *e, const unit *u, md_cpu_scratch *s
 
 static void attend_quantized(md_cpu_engine *e, const view *v, md_cpu_scratch *scratch) {
     if (v->only) return; // done with its scores
-    unit_totals(e, v->u, scratch);
-    uint32_t at = (v->column - v->u->sequence->first) * group_heads(e);
-    attend_rounded(e, v, unit_scores(e, v->column, v->u->kv_head, v->u->block), scratch->m + at, scratch->l + at,
-                   scratch);
+    const unit *u = v->u;
+    uint32_t heads = group_heads(e), at = (v->column - u->sequence->first) * heads;
+    float m[MD_MAX_HEADS];
+    unit_totals(e, u, scratch);
+    for (uint32_t h = 0; h < heads; h++) m[h] = statistics(e, v->column, u->kv_head * heads + h)[u->block];
+    attend_codes(e, v, unit_scores(e, v->column, u->kv_head, u->block), m, scratch->m + at, scratch->l + at, scratch);
 }
 
 static void each_view(md_cpu_engine *e, const unit *u, view_fn fn, md_cpu_scratch *scratch) {

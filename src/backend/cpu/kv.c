@@ -6,7 +6,6 @@
 #include "base/bf16.h"
 #include "base/checked.h"
 #include "model/quant.h"
-#include "plan/pack.h"
 
 enum { UNQUANTIZED_CHUNK = 64, MAX_KV_GROUP = 128 };
 
@@ -99,24 +98,40 @@ md_status md_cpu_kv_prepare_layer(const md_cpu_kv *kv, uint32_t l, md_kv_format 
     return alloc_layer(kv, l, format, to, err);
 }
 
-// One position's key codes into its lane of the tile, as the codec "lanes" has them.
-static void write_key_codes(const md_cpu_kv_shape *shape, uint8_t *chunk, uint32_t lane, const uint8_t *codes) {
-    uint8_t *at = chunk + 64;
-    if (shape->format.bits == 8) {
-        for (uint32_t q = 0; q < shape->group / 4; q++) memcpy(at + 64 * q + 4 * lane, codes + 4 * q, 4);
-        return;
-    }
-    for (uint32_t v = 0; v < shape->group / 8; v++, codes += 8)
-        for (uint32_t i = 0; i < 4; i++) at[64 * v + 4 * lane + i] = (uint8_t)(codes[i] | codes[4 + i] << 4);
+// A code of 8 bits, or one nibble of a byte whose other one stays.
+static void write_code(uint8_t *at, uint8_t code, uint32_t bits, bool high) {
+    if (bits == 8)
+        *at = code;
+    else
+        *at = high ? (uint8_t)((*at & 15) | code << 4) : (uint8_t)((*at & 240) | code);
 }
 
-static void write_value_codes(const md_cpu_kv_shape *shape, uint8_t *row, uint32_t first, const uint8_t *codes) {
-    if (shape->format.bits == 8) {
-        memcpy(row + first, codes, shape->group);
-        return;
+// One position's codes of one group of keys.
+static void write_key_codes(const md_cpu_kv_shape *shape, uint8_t *chunk, uint32_t lane, const uint8_t *codes) {
+    uint32_t bits = shape->format.bits, quads = bits == 8 ? 1 : 2; // in 64 bytes
+    for (uint32_t d = 0; d < shape->group; d++) {
+        uint32_t quad = d / 4;
+        write_code(chunk + 64 + quad / quads * 64 + 4 * lane + d % 4, codes[d], bits, quad % quads);
     }
-    for (uint32_t d = 0; d < shape->group; d += 32, codes += 32)
-        for (uint32_t b = 0; b < 16; b++) row[(first + d) / 2 + b] = (uint8_t)(codes[b] | codes[16 + b] << 4);
+}
+
+// One position's codes of one group of values, from dim `first` on.
+static void write_value_codes(const md_cpu_kv_shape *shape, uint8_t *values, uint32_t row, uint32_t first,
+                              const uint8_t *codes) {
+    uint32_t bits = shape->format.bits, quads = bits == 8 ? 1 : 2, quad = row / 4;
+    uint8_t *at = values + (size_t)first * (MD_ATTN_BLOCK * bits / 8) + quad / quads * 64 + row % 4;
+    for (uint32_t d = 0; d < shape->group; d++) {
+        uint8_t *code = at + (size_t)(d / 16) * (16 * MD_ATTN_BLOCK * bits / 8) + d % 16 * 4;
+        write_code(code, codes[d], bits, quad % quads);
+    }
+}
+
+// Quantizes one group.
+static void quantize_group(const md_cpu_kv_shape *shape, const uint16_t *from, uint8_t *codes, uint16_t *scale,
+                           uint16_t *bias) {
+    float wide[MAX_KV_GROUP];
+    for (uint32_t i = 0; i < shape->group; i++) wide[i] = md_bf16_to_f32(from[i]);
+    md_affine_quantize(wide, shape->group, shape->format.bits, shape->group, codes, scale, bias);
 }
 
 static void append_quantized(const md_cpu_kv_layer *layer, uint32_t head, uint32_t position, const uint16_t *key,
@@ -124,21 +139,15 @@ static void append_quantized(const md_cpu_kv_layer *layer, uint32_t head, uint32
     const md_cpu_kv_shape *shape = &layer->shape;
     uint32_t block = position / MD_ATTN_BLOCK, row = position % MD_ATTN_BLOCK, lane = row % 16;
     uint8_t *tile = md_cpu_kv_keys(layer, block, head) + row / 16 * shape->tile_bytes;
-    uint8_t *value_row = md_cpu_kv_values(layer, block, head) + row * shape->value_stride;
-    uint16_t *value_scales = md_cpu_kv_value_scales(layer, block, head) + 2 * row * shape->chunks;
-    for (uint32_t g = 0; g < shape->chunks; g++) {
-        float wide[MAX_KV_GROUP];
+    uint8_t *values = md_cpu_kv_values(layer, block, head);
+    uint16_t *scales = md_cpu_kv_value_scales(layer, block, head);
+    for (uint32_t g = 0; g < shape->chunks; g++, key += shape->group, value += shape->group) {
         uint8_t codes[MAX_KV_GROUP], *chunk = tile + g * shape->chunk_bytes;
-        uint16_t scale, bias;
-        for (uint32_t i = 0; i < shape->group; i++) wide[i] = md_bf16_to_f32(key[g * shape->group + i]);
-        md_affine_quantize(wide, shape->group, shape->format.bits, shape->group, codes, &scale, &bias);
-        memcpy(chunk + 2 * lane, &scale, 2);
-        memcpy(chunk + 32 + 2 * lane, &bias, 2);
+        uint16_t *key_scales = (uint16_t *)(void *)chunk, *value_scales = scales + 2 * g * MD_ATTN_BLOCK;
+        quantize_group(shape, key, codes, &key_scales[lane], &key_scales[16 + lane]);
         write_key_codes(shape, chunk, lane, codes);
-        for (uint32_t i = 0; i < shape->group; i++) wide[i] = md_bf16_to_f32(value[g * shape->group + i]);
-        md_affine_quantize(wide, shape->group, shape->format.bits, shape->group, codes, &value_scales[2 * g],
-                           &value_scales[2 * g + 1]);
-        write_value_codes(shape, value_row, g * shape->group, codes);
+        quantize_group(shape, value, codes, &value_scales[row], &value_scales[MD_ATTN_BLOCK + row]);
+        write_value_codes(shape, values, row, g * shape->group, codes);
     }
 }
 

@@ -1,12 +1,16 @@
 // One sequence's KV cache on the CPU. A layer is a row of blocks of 128 positions; a block holds, for each KV head, its
 // keys and then its values.
 //
-//   keys    8 tiles of 16 positions in the codec "lanes" (plan/pack.h) with lanes = positions and columns = head_dim,
-//   so
-//           the products of a matrix compute scores: MD_CELL_BF16, or MD_CELL_Q4/Q8 with bf16 scales and biases
-//   values  bf16: [128][dim] bf16, dim = head_dim rounded up to 16
-//           quantized: codes [128][head_dim * bits / 8], then [128][head_dim / group]{scale, bias} in bf16
-//           (4 bits: byte b of each 16 holds dims b (low) and 16 + b (high) of 32 dims)
+//   bf16       keys    8 tiles of 16 positions in the codec "lanes" (plan/pack.h) with lanes = positions and columns =
+//                      head_dim, so that the products of a matrix compute scores (MD_CELL_BF16)
+//              values  [128][dim] bf16, dim = head_dim rounded up to 16
+//   quantized  keys    8 tiles of 16 positions; a tile has, for each group of dims, 16 scales and 16 biases in bf16 and
+//                      then the codes, [dims / 4][16 positions][4 dims]
+//              values  [head_dim / 16][positions / 4][16 dims][4 positions] codes, then
+//                      [head_dim / group]{128 scales, 128 biases} in bf16
+//              So a vector of codes is 16 lanes of four codes that meet the same four integers (kernels/codes.inl).
+//              Of 8 bits a code is a byte; of 4 bits two vectors share 64 bytes: the first one's codes are the low
+//              nibbles.
 //
 // Memory is mapped for the whole context but taken only as positions are written.
 #ifndef MD_BACKEND_CPU_KV_H
@@ -20,7 +24,7 @@ typedef struct md_cpu_kv_shape { // of one layer's blocks
     uint32_t head_dim, dim;      // dim: rounded up to 16
     uint32_t group, chunks, chunk_bytes;
     uint32_t tile_bytes;   // 16 positions of keys
-    uint32_t value_stride; // bytes of a position's values (codes)
+    uint32_t value_stride; // bytes of a position's values
     uint32_t keys_bytes;   // 8 tiles
     uint32_t head_bytes;   // keys and values of one head in a block; a multiple of 64
     uint64_t block_bytes;  // all heads

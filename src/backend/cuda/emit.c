@@ -172,12 +172,13 @@ uint32_t md_cuda_threads(const md_cuda_emit_options *options) { return 32 * (con
 // How the launches of prompts share their work out.
 static void emit_prefill(md_buf *out, const md_cuda_emit_options *options) {
     define_tuned(out, options, "OCTETS", 2, "of 8 columns: a warp's");
-    define_tuned(out, options, "TALL", 2, "warps above each other in a tall CTA, and tiles of 16 rows of each");
+    define_tuned(out, options, "TALL", 1, "warps above each other in a tall CTA, and tiles of 16 rows of each");
     define_tuned(out, options, "TALL_TILES", 3, NULL);
+    define_tuned(out, options, "TALL_CTAS", 2, "of them on an SM");
     define_tuned(out, options, "SHORT", 1, NULL);
     define_tuned(out, options, "SHORT_TILES", 2, NULL);
-    define_tuned(out, options, "SHORT_CTAS", 3, "of them on an SM");
-    define_tuned(out, options, "STAGES_AHEAD", 4, "blocks of weights and inputs in shared memory");
+    define_tuned(out, options, "SHORT_CTAS", 3, NULL);
+    define_tuned(out, options, "BUFFERS", 4, "of a block of weights and inputs in shared memory");
     define_tuned(out, options, "ATTENTION_CTAS", 3, "on an SM");
 }
 

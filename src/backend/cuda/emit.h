@@ -18,6 +18,8 @@ typedef struct md_cuda_target {
 md_status md_cuda_target_of(int major, int minor, md_cuda_target *out, md_error *err);
 md_status md_cuda_target_named(const char *arch, md_cuda_target *out, md_error *err);
 
+enum { MD_CUDA_EMIT_PREFILL = 64 }; // in place of `columns`, for those who have but a number: the launches of prompts
+
 typedef struct md_cuda_emit_options {
     uint32_t columns; // widest step the source is for: 1, 2, 4 or 8
     bool inject;      // with the hooks for delays and dropped handoffs that tests use

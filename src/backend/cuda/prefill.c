@@ -13,7 +13,8 @@
 enum {
     MAX_SOURCE = 8 << 20,
     PARTIAL_BYTES = 64 << 20, // of attention partials: more columns' are computed in turn
-    SPAN_COLUMNS = 8,         // columns that one CTA of attention takes
+    SPAN_COLUMNS = 16,        // columns that one CTA of attention takes, at most
+    CTAS_AN_SM = 4,           // of attention, below which a CTA takes fewer columns
     CONSUMERS = 32 * MD_CUDA_CONSUMER_WARPS
 };
 enum { TALL, SHORT };
@@ -82,7 +83,8 @@ static md_status open_memory(md_cuda_engine *engine, md_cuda_prefill *prefill, m
     const md_cuda_shape *shape = engine->shape;
     const md_snapshot *model = engine->base.snapshot;
     md_cuda_prefill_params *p = &prefill->params;
-    const uint64_t columns = MD_CUDA_PREFILL_COLUMNS, sets = columns / MD_CUDA_PREFILL_SET, row = 2 * MD_TILE_ROWS;
+    const uint64_t columns = MD_CUDA_PREFILL_COLUMNS, sets = md_ceil_div(columns, prefill->sizes.set_columns),
+                   row = 2 * MD_TILE_ROWS;
     const uint64_t partial = model->q_heads * (model->head_dim + 2) * sizeof(float); // of a column and block
     const uint64_t places = shape->tiles_q + shape->tiles_k + shape->tiles_v + 2 * shape->tiles_x + 2 * shape->tiles_f;
     prefill->room = (uint32_t)(PARTIAL_BYTES / partial);
@@ -175,8 +177,20 @@ typedef struct work {
 
 static uint32_t blocks_of(const md_column *column) { return column->position / MD_CUDA_ATTN_ROWS + 1; }
 
+// Columns a span: as many as leave enough CTAs, since they read a block's keys and values once for all.
+static uint32_t span_columns(const md_cuda_engine *engine, const md_column *columns, uint32_t count) {
+    uint64_t items = 0;
+    for (uint32_t c = 0; c < count; c++) items += blocks_of(&columns[c]);
+    items *= engine->base.snapshot->kv_heads;
+    uint32_t span = SPAN_COLUMNS;
+    while (span > 1 && items / span < (uint64_t)CTAS_AN_SM * (uint32_t)engine->device.sms) span /= 2;
+    return span;
+}
+
 // Cuts the columns into batches as the partials' room allows, and those into spans of one sequence.
-static void share_out(const md_cuda_prefill *prefill, const md_column *columns, uint32_t count, work *w) {
+static void share_out(const md_cuda_engine *engine, const md_column *columns, uint32_t count, work *w) {
+    const md_cuda_prefill *prefill = &engine->prefill;
+    const uint32_t longest = span_columns(engine, columns, count);
     for (uint32_t c = 0; c < count; c++) {
         batch *b = w->batches ? &w->batch[w->batches - 1] : NULL;
         uint32_t blocks = blocks_of(&columns[c]), most = b && b->blocks > blocks ? b->blocks : blocks;
@@ -188,7 +202,7 @@ static void share_out(const md_cuda_prefill *prefill, const md_column *columns, 
         }
         b->count++, b->blocks = most;
         md_cuda_prefill_span *span = w->spans ? &w->span[w->spans - 1] : NULL;
-        if (fresh || columns[c].kv != columns[c - 1].kv || span->count == SPAN_COLUMNS) {
+        if (fresh || columns[c].kv != columns[c - 1].kv || span->count == longest) {
             w->span[w->spans++] = (md_cuda_prefill_span){c, 1};
             b->spans++;
         } else {
@@ -203,7 +217,7 @@ static void share_out(const md_cuda_prefill *prefill, const md_column *columns, 
 static md_status matrix(md_cuda_engine *engine, uint32_t m, md_error *err) {
     const md_cuda_prefill *prefill = &engine->prefill;
     const md_cuda_shape *s = engine->shape;
-    uint32_t sets = (uint32_t)md_ceil_div(prefill->params.columns, MD_CUDA_PREFILL_SET), groups[2], cost[2];
+    uint32_t sets = (uint32_t)md_ceil_div(prefill->params.columns, prefill->sizes.set_columns), groups[2], cost[2];
     MD_TRY(launch(engine, prefill->input[m], prefill->params.columns, 1, 1, CONSUMERS, 0, err));
     for (uint32_t i = 0; i < MD_CUDA_PREFILL_SHAPES; i++) {
         uint32_t tiles = prefill->sizes.shape[i].row_tiles;
@@ -275,7 +289,7 @@ md_status md_cuda_prefill_step(md_cuda_engine *engine, const md_column *columns,
     md_cuda_prefill *prefill = &engine->prefill;
     work w;
     w.spans = w.batches = 0;
-    share_out(prefill, columns, count, &w);
+    share_out(engine, columns, count, &w);
     MD_TRY(MD_CU_OR_LOST(engine, cuMemcpyHtoD(prefill->params.columns_at, w.column, count * sizeof *w.column),
                          "a prompt"));
     MD_TRY(MD_CU_OR_LOST(engine, cuMemcpyHtoD(prefill->params.spans, w.span, w.spans * sizeof *w.span), "a prompt"));

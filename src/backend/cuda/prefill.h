@@ -11,7 +11,6 @@
 
 enum {
     MD_CUDA_PREFILL_COLUMNS = 512, // of a step at most
-    MD_CUDA_PREFILL_SET = 64,      // columns that a CTA multiplies weights with
     MD_CUDA_PREFILL_MATRICES = 4,  // qkv, out, gate_up, down
     MD_CUDA_PREFILL_SHAPES = 2     // of CTAs: tall, short
 };
@@ -45,7 +44,7 @@ typedef struct md_cuda_prefill_sizes {
     struct {
         uint32_t threads, row_tiles, bytes;
     } shape[MD_CUDA_PREFILL_SHAPES];
-    uint32_t attention_bytes, input_bytes; // of a block of K and a set of columns
+    uint32_t attention_bytes, set_columns, input_bytes; // the last: of a block of K and a set of columns
 } md_cuda_prefill_sizes;
 
 typedef struct md_cuda_prefill {

@@ -163,6 +163,7 @@ void md_ref_kv_attend(md_ref_kv *kv, uint32_t l, uint32_t head, const float *q, 
                                      .v_biases = layer->v_biases + g,
                                      .stride = width(kv),
                                      .group_stride = width(kv) / group,
-                                     .group = group};
+                                     .group = group,
+                                     .bits = layer->format.bits};
     md_ref_attention_quantized(q, &quantized, positions, kv->dim, out, kv->scratch);
 }

@@ -1,6 +1,7 @@
 #include "backend/reference/ops.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/bf16.h"
@@ -207,42 +208,91 @@ void md_ref_attention(const float *q, const float *k, const float *v, uint32_t s
     for (uint32_t d = 0; d < dim; d++) out[d] = md_bf16_round(out[d] / total);
 }
 
-float md_ref_quantized_values(const float *p, const md_ref_quantized_kv *kv, uint32_t at, uint32_t n, uint32_t d) {
-    float o = 0;
-    for (uint32_t j = at; j < at + n; j++) {
-        size_t g = (size_t)j * kv->group_stride + d / kv->group;
-        float value = fmaf(kv->v_scales[g], kv->v_codes[(size_t)j * kv->stride + d], kv->v_biases[g]);
-        o = fmaf(p[j], value, o);
+// Integers x that share a power of two, which is returned: v is about x times it. *wide: finer ones are asked for, and
+// made unless the unit is tiny.
+static float integers(const float *v, uint32_t n, bool *wide, float *x) {
+    uint32_t greatest = 0; // as bits, where infinities and NaN are the greatest
+    for (uint32_t i = 0; i < n; i++)
+        if ((md_f32_bits(v[i]) & 0x7fffffffu) > greatest) greatest = md_f32_bits(v[i]) & 0x7fffffffu;
+    float inverse, unit = md_shared_unit(md_f32_from_bits(greatest), &inverse);
+    *wide = *wide && unit >= MD_WIDE_LEAST_UNIT;
+    float factor = *wide ? MD_WIDE_FACTOR : 1.0f;
+    for (uint32_t i = 0; i < n; i++) x[i] = fmaf(v[i], inverse * factor, MD_EXP_MAGIC) - MD_EXP_MAGIC;
+    return unit / factor;
+}
+
+// An exact sum of integers times codes; what a NaN unit makes NaN anyway may be anything.
+static float integer_sum(const float *x, const float *codes, size_t stride, uint32_t n) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += (double)x[i] * (double)(codes ? codes[i * stride] : 1.0f);
+    return (float)sum;
+}
+
+void md_ref_quantized_values(const float *p, float share, const md_ref_quantized_kv *kv, uint32_t at, uint32_t n,
+                             uint32_t group, float *o) {
+    float a[MD_ATTN_BLOCK] = {0}, x[MD_ATTN_BLOCK], top[MD_ATTN_BLOCK], all[16] = {0}, rest[16] = {0};
+    const size_t first = (size_t)at * kv->group_stride + group;
+    const float half = kv->bits == 8 ? 128.0f : 8.0f;
+    bool wide = share >= MD_WIDE_SHARE;
+    for (uint32_t j = 0; j < n; j++) a[j] = p[j] * kv->v_scales[first + (size_t)j * kv->group_stride];
+    float unit = integers(a, n, &wide, x);
+    for (uint32_t j = 0; j < n; j++) {
+        size_t g = first + (size_t)j * kv->group_stride;
+        all[j % 16] = all[j % 16] + x[j];
+        rest[j % 16] = fmaf(p[j], fmaf(half, kv->v_scales[g], kv->v_biases[g]), rest[j % 16]);
+        top[j] = wide ? fmaf(x[j], 1.0f / MD_WIDE_TOP, MD_EXP_MAGIC) - MD_EXP_MAGIC : 0.0f;
+        x[j] = x[j] - MD_WIDE_TOP * top[j];
     }
-    return o;
+    for (uint32_t i = 0; i < 16; i++) rest[i] = fmaf(-half * unit, all[i], rest[i]);
+    float constant = md_ref_strided_sum(rest, 16);
+    for (uint32_t d = 0; d < kv->group; d++) {
+        const float *codes = kv->v_codes + (size_t)at * kv->stride + (size_t)group * kv->group + d;
+        float upper = fmaf(integer_sum(top, codes, kv->stride, n), MD_WIDE_TOP * unit, constant);
+        o[d] = fmaf(integer_sum(x, codes, kv->stride, n), unit, upper);
+    }
+}
+
+// Scores of all positions, rounded to bf16.
+static void quantized_scores(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
+                             float *s) {
+    float scale = md_bf16_round((float)(1.0 / sqrt((double)dim)));
+    float scaled[MD_MAX_HEAD_DIM] = {0}, x[MD_MAX_HEAD_DIM];
+    for (uint32_t d = 0; d < dim; d++) scaled[d] = md_bf16_round(q[d] * scale);
+    bool wide = false;
+    float unit = integers(scaled, dim, &wide, x);
+    for (uint32_t j = 0; j < positions; j++) {
+        float t = 0;
+        for (uint32_t g = 0; g < dim / kv->group; g++) {
+            const size_t of = (size_t)j * kv->group_stride + g;
+            const float *codes = kv->k_codes + (size_t)j * kv->stride + (size_t)g * kv->group,
+                        *xs = x + (size_t)g * kv->group;
+            t = fmaf(kv->k_scales[of], integer_sum(xs, codes, 1, kv->group), t);
+            t = fmaf(kv->k_biases[of], integer_sum(xs, NULL, 0, kv->group), t);
+        }
+        s[j] = md_bf16_round(unit * t);
+    }
 }
 
 void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
                                 float *out, float *scratch) {
-    float scale = md_bf16_round((float)(1.0 / sqrt((double)dim)));
-    float query[MD_MAX_HEAD_DIM] = {0}, n[MD_MAX_HEAD_DIM], unit[MD_MAX_HEAD_DIM], sums[MD_MAX_HEAD_DIM];
-    float block[MD_ATTN_BLOCK];
-    for (uint32_t d = 0; d < dim; d++) query[d] = md_bf16_round(q[d] * scale);
-    md_ref_integers(query, dim, n, unit);
-    md_ref_group_sums(n, unit, dim, kv->group, sums);
-    for (uint32_t j = 0; j < positions; j++) {
-        size_t g = (size_t)j * kv->group_stride;
-        scratch[j] = md_bf16_round(md_ref_quantized_sum(kv->k_codes + (size_t)j * kv->stride, kv->k_scales + g,
-                                                        kv->k_biases + g, n, unit, sums, dim, kv->group));
-    }
-    float m_all = max_of(scratch, positions), total = 0;
+    float o[MD_MAX_HEAD_DIM], m_all, total = 0;
+    quantized_scores(q, kv, positions, dim, scratch);
+    m_all = max_of(scratch, positions);
     for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK) {
-        uint32_t count = block_size(positions, at);
-        float m = max_of(scratch + at, count);
-        memcpy(block, scratch + at, count * sizeof *block);
-        total = fmaf(exp_block(block, count, m), md_expf(m - m_all), total);
+        float block[MD_ATTN_BLOCK];
+        uint32_t n = block_size(positions, at);
+        float m = max_of(scratch + at, n);
+        memcpy(block, scratch + at, n * sizeof *block);
+        total = fmaf(exp_block(block, n, m), md_expf(m - m_all), total);
     }
-    float inverse = 1.0f / total;
-    for (uint32_t j = 0; j < positions; j++) scratch[j] = md_bf16_round(md_expf(scratch[j] - m_all) * inverse);
-    for (uint32_t d = 0; d < dim; d++) {
-        float sum = 0;
-        for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK)
-            sum = sum + md_ref_quantized_values(scratch, kv, at, block_size(positions, at), d);
-        out[d] = md_bf16_round(sum);
+    for (uint32_t d = 0; d < dim; d++) out[d] = 0;
+    for (uint32_t at = 0; at < positions; at += MD_ATTN_BLOCK) {
+        uint32_t n = block_size(positions, at);
+        float *p = scratch + at, m = max_of(p, n), share = md_expf(m - m_all) * (1.0f / total);
+        for (uint32_t j = 0; j < n; j++) p[j] = md_bf16_round(md_expf(p[j] - m) * share);
+        for (uint32_t g = 0; g < dim / kv->group; g++)
+            md_ref_quantized_values(p, share, kv, at, n, g, o + (size_t)g * kv->group);
+        for (uint32_t d = 0; d < dim; d++) out[d] = out[d] + o[d];
     }
+    for (uint32_t d = 0; d < dim; d++) out[d] = md_bf16_round(out[d]);
 }

@@ -57,14 +57,16 @@ void md_ref_swiglu(const float *gate, const float *up, uint32_t n, float *act);
 void md_ref_attention(const float *q, const float *k, const float *v, uint32_t stride, uint32_t positions, uint32_t dim,
                       float *out, float *scratch);
 
-// The same over a quantized cache: codes [positions][stride], scales and biases [positions][stride / group].
+// The same over a quantized cache: codes [positions][stride], scales and biases [positions][group_stride].
 typedef struct md_ref_quantized_kv {
     const float *k_codes, *v_codes;
     const float *k_scales, *k_biases, *v_scales, *v_biases;
-    uint32_t stride, group_stride, group;
+    uint32_t stride, group_stride, group, bits;
 } md_ref_quantized_kv;
-// o[d] of one block of n positions from `at` on: fma(p_j, fma(scale, q, bias), o), j ascending.
-float md_ref_quantized_values(const float *p, const md_ref_quantized_kv *kv, uint32_t at, uint32_t n, uint32_t d);
+// o[group]: the sum of p_j v_j over one block of n positions from `at` on, for the dims of one group; p[0] is position
+// `at`'s. share: the block's greatest probability before its rounding.
+void md_ref_quantized_values(const float *p, float share, const md_ref_quantized_kv *kv, uint32_t at, uint32_t n,
+                             uint32_t group, float *o);
 void md_ref_attention_quantized(const float *q, const md_ref_quantized_kv *kv, uint32_t positions, uint32_t dim,
                                 float *out, float *scratch);
 

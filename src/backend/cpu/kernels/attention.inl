@@ -1,8 +1,7 @@
 // Softmax pieces and the sum over values, written once over the vector layer.
 
-MD_INLINE vf v_exp(vf x) { // md_expf (base/mathx.h), lane by lane
-    vf limit = v_set1(MD_EXP_MAX), low = v_set1(MD_EXP_MIN), magic = v_set1(MD_EXP_MAGIC), one = v_set1(1.0f);
-    vf c = v_select_lt(limit, x, limit, x);
+MD_INLINE vf v_exp_falling(vf c) { // v_exp of what is not above the upper limit
+    vf low = v_set1(MD_EXP_MIN), magic = v_set1(MD_EXP_MAGIC), one = v_set1(1.0f);
     vf t = v_fma(c, v_set1(MD_EXP_LOG2E), magic);
     vf n = v_sub(t, magic);
     vf r = v_fma(n, v_set1(-MD_EXP_LN2_HI), c);
@@ -14,7 +13,12 @@ MD_INLINE vf v_exp(vf x) { // md_expf (base/mathx.h), lane by lane
     p = v_fma(p, r, v_set1(MD_EXP_C2));
     p = v_fma(p, r, one);
     p = v_fma(p, r, one);
-    return v_select_lt(x, low, v_set1(0.0f), v_exp_scale(p, t));
+    return v_select_lt(c, low, v_set1(0.0f), v_exp_scale(p, t));
+}
+
+MD_INLINE vf v_exp(vf x) { // md_expf (base/mathx.h), lane by lane
+    vf limit = v_set1(MD_EXP_MAX);
+    return v_exp_falling(v_select_lt(limit, x, limit, x));
 }
 
 #ifndef VEC_REDUCE
@@ -44,12 +48,12 @@ MD_INLINE float max_of(const float *s, uint32_t n) {
     return m;
 }
 
-MD_INLINE void softmax_body(float *s, uint32_t heads, uint32_t n, float *m, float *l, const int keep) {
+MD_INLINE void softmax_body(float *s, uint32_t heads, const uint32_t n, float *m, float *l) {
+    for (uint32_t h = 0; h < heads; h++) m[h] = max_of(s + (size_t)h * MD_ATTN_BLOCK, n);
     for (uint32_t h = 0; h < heads; h++, s += MD_ATTN_BLOCK) {
-        m[h] = max_of(s, n);
         vf acc = v_set1(0.0f), top = v_set1(m[h]);
         for (uint32_t i = 0; i < n; i += 16) {
-            vf e = v_exp(v_sub(v_load(s + i), top));
+            vf e = v_exp_falling(v_sub(v_load(s + i), top));
             if (i + 16 > n) { // positions past the end count as zero
                 float lane[16];
                 v_store(lane, e);
@@ -57,22 +61,17 @@ MD_INLINE void softmax_body(float *s, uint32_t heads, uint32_t n, float *m, floa
                 e = v_load(lane);
             }
             acc = v_add(acc, e);
-            if (keep) v_store(s + i, e);
+            v_store(s + i, e);
         }
         l[h] = v_sum(acc);
     }
 }
 
-static void softmax(float *s, uint32_t heads, uint32_t n, float *m, float *l) { softmax_body(s, heads, n, m, l, 1); }
-
-static void softmax_sum(const float *s, uint32_t heads, uint32_t n, float *m, float *l) {
-    softmax_body((float *)s, heads, n, m, l, 0);
-}
-
-static void probabilities(float *s, uint32_t heads, uint32_t n, const float *m, const float *inv) {
-    for (uint32_t h = 0; h < heads; h++, s += MD_ATTN_BLOCK)
-        for (uint32_t i = 0; i < n; i += 16)
-            v_store(s + i, v_round(v_mul(v_exp(v_sub(v_load(s + i), v_set1(m[h]))), v_set1(inv[h]))));
+static void softmax(float *s, uint32_t heads, uint32_t n, float *m, float *l) {
+    if (n == MD_ATTN_BLOCK)
+        softmax_body(s, heads, MD_ATTN_BLOCK, m, l);
+    else
+        softmax_body(s, heads, n, m, l);
 }
 
 static float weigh(const float *m, const float *l, uint32_t n, float *w, float *top) {
@@ -87,23 +86,6 @@ static void scale(const float *t, uint32_t heads, float factor, float *s) {
     for (uint32_t h = 0; h < heads; h++) v_store(s + h * MD_ATTN_BLOCK, v_mul(v_set1(factor), v_load(t + h * 16)));
 }
 
-static void round_scores(const float *t, uint32_t heads, float *s) {
-    for (uint32_t h = 0; h < heads; h++) v_store(s + h * MD_ATTN_BLOCK, v_round(v_load(t + h * 16)));
-}
-
-static void scale_rows(const uint16_t *q, uint32_t n, float factor, uint16_t *out) {
-    uint32_t i = 0;
-    for (; i + 16 <= n; i += 16) v_narrow(out + i, v_mul(v_widen(q + i), v_set1(factor)));
-    for (; i < n; i++) out[i] = md_bf16_from_f32(md_bf16_to_f32(q[i]) * factor);
-}
-
-#ifndef VEC_SCALE_BIAS
-MD_INLINE void v_scale_bias(const uint16_t *sb, vf *scale, vf *bias) {
-    *scale = v_set1(md_bf16_to_f32(sb[0]));
-    *bias = v_set1(md_bf16_to_f32(sb[1]));
-}
-#endif
-
 #ifndef VEC_WIDEN_TWO
 // 32 bf16 as two vectors, in an order that v_store_two undoes.
 MD_INLINE void v_widen_two(const uint16_t *p, vf *two) {
@@ -116,33 +98,21 @@ MD_INLINE void v_store_two(float *p, const vf *two) {
 }
 #endif
 
-// V vectors of 16 values of position j from dim d on. Quantized rows come in groups of 32 dims or a multiple,
-// so there V is even and each two vectors share a scale and a bias.
-MD_INLINE void value_lanes(const md_values *v, uint32_t j, uint32_t d, const int V, const int bits, vf *lanes) {
-    const uint8_t *row = v->rows + (size_t)j * v->stride;
-    if (bits == 0) {
-        const uint16_t *half = (const uint16_t *)(const void *)row + d;
-        if (V == 1) lanes[0] = v_widen(half);
-        MD_UNROLL for (int k = 0; k + 2 <= V; k += 2) v_widen_two(half + 16 * k, &lanes[k]);
-        return;
-    }
-    MD_UNROLL for (int k = 0; k < V; k += 2) {
-        const uint32_t at = d + 16 * (uint32_t)k;
-        vf scale, bias;
-        v_scale_bias(v->scales + 2 * ((size_t)j * (v->dim / v->group) + at / v->group), &scale, &bias);
-        lanes[k] = v_fma(scale, bits == 8 ? v_bytes(row + at) : v_nibbles(row + at / 2, 0), bias);
-        lanes[k + 1] = v_fma(scale, bits == 8 ? v_bytes(row + at + 16) : v_nibbles(row + at / 2, 1), bias);
-    }
+// V vectors of 16 values of position j from dim d on.
+MD_INLINE void value_lanes(const md_values *v, uint32_t j, uint32_t d, const int V, vf *lanes) {
+    const uint16_t *half = (const uint16_t *)(const void *)(v->rows + (size_t)j * v->stride) + d;
+    if (V == 1) lanes[0] = v_widen(half);
+    MD_UNROLL for (int k = 0; k + 2 <= V; k += 2) v_widen_two(half + 16 * k, &lanes[k]);
 }
 
 // H heads times V vectors of 16 dims from dim d on: H * V chains in registers over all positions.
 MD_INLINE void pv_strip(const md_values *v, const float *p, uint32_t positions, uint32_t d, const int H, const int V,
-                        const int bits, float *o) {
+                        float *o) {
     vf acc[MD_ACT_BLOCK * 2];
     MD_UNROLL for (int i = 0; i < H * V; i++) acc[i] = v_set1(0.0f);
     for (uint32_t j = 0; j < positions; j++) {
         vf lanes[4];
-        value_lanes(v, j, d, V, bits, lanes);
+        value_lanes(v, j, d, V, lanes);
         MD_UNROLL for (int h = 0; h < H; h++) {
             vf weight = v_set1(p[(size_t)h * MD_ATTN_BLOCK + j]);
             MD_UNROLL for (int k = 0; k < V; k++) acc[h * V + k] = v_fma(weight, lanes[k], acc[h * V + k]);
@@ -150,45 +120,27 @@ MD_INLINE void pv_strip(const md_values *v, const float *p, uint32_t positions, 
     }
     MD_UNROLL for (int h = 0; h < H; h++) {
         float *to = o + (size_t)h * v->dim + d;
-        if (bits || V == 1) {
-            MD_UNROLL for (int k = 0; k < V; k++) v_store(to + 16 * k, acc[h * V + k]);
-        } else {
-            MD_UNROLL for (int k = 0; k < V; k += 2) v_store_two(to + 16 * k, &acc[h * V + k]);
-        }
+        if (V == 1) v_store(to, acc[h]);
+        MD_UNROLL for (int k = 0; k + 2 <= V; k += 2) v_store_two(to + 16 * k, &acc[h * V + k]);
     }
 }
 
-MD_INLINE void pv_heads(const md_values *v, const float *p, uint32_t positions, const int H, const int bits, float *o) {
+MD_INLINE void pv_heads(const md_values *v, const float *p, uint32_t positions, const int H, float *o) {
     uint32_t d = 0;
     const int V = H <= 2 ? 4 : 2;
-    for (; d + 16 * (uint32_t)V <= v->dim; d += 16 * (uint32_t)V) pv_strip(v, p, positions, d, H, V, bits, o);
-    if (bits) {
-        for (; V == 4 && d < v->dim; d += 32) pv_strip(v, p, positions, d, H, 2, bits, o);
-    } else {
-        for (; d < v->dim; d += 16) pv_strip(v, p, positions, d, H, 1, 0, o);
-    }
-}
-
-MD_INLINE void pv_body(const md_values *v, const float *p, uint32_t positions, uint32_t heads, const int bits,
-                       float *o) {
-    uint32_t h = 0;
-#if VEC_BLOCK == 8
-    for (; h + 8 <= heads; h += 8) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 8, bits, o + (size_t)h * v->dim);
-    for (; h + 4 <= heads; h += 4) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 4, bits, o + (size_t)h * v->dim);
-#else
-    for (; h + 2 <= heads; h += 2) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 2, bits, o + (size_t)h * v->dim);
-#endif
-    for (; h < heads; h++) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 1, bits, o + (size_t)h * v->dim);
+    for (; d + 16 * (uint32_t)V <= v->dim; d += 16 * (uint32_t)V) pv_strip(v, p, positions, d, H, V, o);
+    for (; d < v->dim; d += 16) pv_strip(v, p, positions, d, H, 1, o);
 }
 
 static void pv_bf16(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o) {
-    pv_body(v, p, positions, heads, 0, o);
-}
-static void pv_q4(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o) {
-    pv_body(v, p, positions, heads, 4, o);
-}
-static void pv_q8(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o) {
-    pv_body(v, p, positions, heads, 8, o);
+    uint32_t h = 0;
+#if VEC_BLOCK == 8
+    for (; h + 8 <= heads; h += 8) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 8, o + (size_t)h * v->dim);
+    for (; h + 4 <= heads; h += 4) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 4, o + (size_t)h * v->dim);
+#else
+    for (; h + 2 <= heads; h += 2) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 2, o + (size_t)h * v->dim);
+#endif
+    for (; h < heads; h++) pv_heads(v, p + h * MD_ATTN_BLOCK, positions, 1, o + (size_t)h * v->dim);
 }
 
 // V vectors of the sum over blocks, from element i on. The blocks lie far apart: the one after the next is fetched

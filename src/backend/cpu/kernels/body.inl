@@ -5,7 +5,6 @@
 //                            v_exp_scale(p, t): bits(p) + (bits(t) << 23)
 //                            v_round: to bf16 and back; v_widen: 16 bf16 -> vf; v_narrow: vf -> 16 bf16
 //                            v_swap_halves: lanes 0..7 and 8..15 exchanged
-//                            v_nibbles(16 bytes, high), v_bytes(16 bytes): codes as floats
 //                            v_max_bits: the greater as unsigned integers
 //   vquad, vacc              64 codes, four a lane: v_quad8(64 bytes), v_quad4(64 bytes, high); 16 exact integer sums:
 //                            v_acc_clear, v_quad_dot(acc, codes, x) adds a lane's codes times the four integers at x,
@@ -13,19 +12,23 @@
 //   vpair                    v_pair_bf16(64 bytes): columns 2i and 2i + 1 of an unquantized tile
 //   VEC_NAME VEC_ACT VEC_BLOCK VEC_PREFETCH
 //   VEC_REDUCE               defined where the layer has its own v_sum and v_greatest
-//   VEC_INTS                 defined where the layer has its own v_top and v_ints, and v_ints_of_eight; it then needs no
-//                            v_max_bits and v_store_ints
+//   VEC_INTS                 defined where the layer has its own v_top and v_ints, and v_ints_of_eight
+//   VEC_SMALL                defined where the layer has its own vsmall, v_small_clear, v_small_dot, v_small_float: as
+//                            vacc, for integers of 8 bits
+//   VEC_ROUND_PRODUCT        defined where the layer has its own v_round_product: v_round of the result of a product,
+//                            which is no denormal
 //   VEC_WIDEN_TWO            defined where the layer has its own v_widen_two and v_store_two
-//   VEC_SCALE_BIAS           defined where the layer has its own v_scale_bias
 // Plain loops in this text run on one lane each; -ffp-contract=off keeps the compiler from changing any sum.
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "backend/cpu/kernels/kernels.h"
 #include "base/mathx.h"
 
 #include "backend/cpu/kernels/attention.inl"
+#include "backend/cpu/kernels/codes.inl"
 #include "backend/cpu/kernels/ints.inl"
 
 #include "backend/cpu/kernels/dot.inl"
@@ -106,15 +109,15 @@ const md_kernels MD_TABLE(VEC_NAME) = {
     .swiglu = swiglu,
     .rope = rope,
     .softmax = softmax,
-    .softmax_sum = softmax_sum,
-    .probabilities = probabilities,
     .weigh = weigh,
     .scale = scale,
-    .round = round_scores,
-    .scale_rows = scale_rows,
     .pv_bf16 = pv_bf16,
-    .pv_q4 = pv_q4,
-    .pv_q8 = pv_q8,
+    .query_ints = query_ints,
+    .scores_q4 = scores_q4,
+    .scores_q8 = scores_q8,
+    .shares = shares,
+    .values_q4 = values_q4,
+    .values_q8 = values_q8,
     .merge = merge,
     .finish = finish,
 };

@@ -1,5 +1,5 @@
-// Activations as integers of 16 bits, each 64 columns with a power of two of their own (docs/MODEL.md), written once over
-// the vector layer.
+// Activations as integers of 16 bits, each 64 columns with a power of two of their own (docs/MODEL.md), written once
+// over the vector layer.
 
 enum { INT_BLOCK = 64, INT_BYTES = 8, INT_SUM = 32 }; // columns of a unit; bytes of four integers; columns of a sum
 
@@ -31,6 +31,7 @@ MD_INLINE void ints_of_block(const uint16_t *row, const uint32_t n, const md_int
     *to->unit = md_shared_unit(v_top(row, n), &inverse);
     uint8_t *x = to->x, quads[8 * INT_BYTES];
     for (uint32_t i = 0; i < n; i += INT_SUM) {
+        // cppcheck-suppress legacyUninitvar // v_ints fills it
         to->sums[i / INT_SUM * columns] = v_ints(row + i, inverse, columns == 1 ? x : quads);
         for (int q = 0; q < 8; q++, x += columns * INT_BYTES)
             if (columns > 1) memcpy(x, quads + q * INT_BYTES, INT_BYTES);
@@ -73,7 +74,8 @@ static void act_sums(const md_ints *ints, uint32_t columns, uint32_t cols, uint3
     const float *sum = ints->sums, *unit = ints->unit;
     if (group < INT_BLOCK) { // two groups share a unit
         for (uint32_t g = 0; g < cols / group; g++)
-            for (uint32_t c = 0; c < columns; c++) sums[g * columns + c] = sum[g * columns + c] * unit[g / 2 * columns + c];
+            for (uint32_t c = 0; c < columns; c++)
+                sums[g * columns + c] = sum[g * columns + c] * unit[g / 2 * columns + c];
         return;
     }
     for (uint32_t g = 0; g < cols / group; g++, sums += columns)

@@ -52,14 +52,38 @@ typedef void (*md_dot_fn)(const md_dot *dot, const uint8_t *tile, float *out);
 // Values of a block of positions for attention: rows of `stride` bytes, one a position.
 typedef struct md_values {
     const uint8_t *rows;
-    uint32_t stride;        // bytes from one position to the next
-    uint32_t dim;           // head_dim rounded up to a multiple of 16 (rows are padded)
-    uint32_t group;         // quantized: dims that share a scale
-    const uint16_t *scales; // quantized: [positions][dim / group]{scale, bias} in bf16
+    uint32_t stride; // bytes from one position to the next
+    uint32_t dim;    // head_dim rounded up to a multiple of 16 (rows are padded)
 } md_values;
+
+// A quantized cache's block of one KV head; the layout is described in backend/cpu/kv.h.
+typedef struct md_key_codes {
+    const uint8_t *tiles; // of 16 positions
+    uint32_t group, chunks, chunk_bytes;
+} md_key_codes;
+
+typedef struct md_value_codes {
+    const uint8_t *codes;
+    const uint16_t *scales;
+    uint32_t dim, group;
+} md_value_codes;
+
+// Query heads as integers, for scores over codes.
+typedef struct md_queries {
+    void *x;     // [heads * head_dim * 2 bytes], in the level's order
+    float *unit; // [heads]
+    float *sums; // [head_dim / group][heads]: the sum of a head's integers over a group
+} md_queries;
 
 // o[h * dim + d] = fma(p[h * 128 + j], v[j][d], o[h * dim + d]) for j ascending, from +0.
 typedef void (*md_pv_fn)(const md_values *v, const float *p, uint32_t positions, uint32_t heads, float *o);
+
+typedef void (*md_scores_fn)(const md_key_codes *keys, const md_queries *q, uint32_t positions, uint32_t heads,
+                             float *s);
+
+// o[h * dim + d] = sum of p_j v_j[d] with p_j = bf(e[h * 128 + j] * w[h]), which replaces e.
+typedef void (*md_value_codes_fn)(const md_value_codes *v, float *e, const float *w, uint32_t positions, uint32_t heads,
+                                  float *o);
 
 typedef struct md_kernels {
     const char *name;
@@ -85,19 +109,22 @@ typedef struct md_kernels {
     // Rows of MD_ATTN_BLOCK scores, one a head, n of them in use (readable and writable up to a multiple of 16):
     // m[h] = max s, s = exp(s - m[h]), l[h] = their strided sum.
     void (*softmax)(float *s, uint32_t heads, uint32_t n, float *m, float *l);
-    // The same with s untouched.
-    void (*softmax_sum)(const float *s, uint32_t heads, uint32_t n, float *m, float *l);
-    // s = bf(exp(s - m[h]) * inv[h]): probabilities of a quantized cache.
-    void (*probabilities)(float *s, uint32_t heads, uint32_t n, const float *m, const float *inv);
     // *top = max m, w[i] = exp(m[i] - *top); returns the sum of l[i] * w[i] by fma, ascending from +0. m is readable
     // and w writable up to a multiple of 16.
     float (*weigh)(const float *m, const float *l, uint32_t n, float *w, float *top);
-    // Products t[h * 16 + lane] to scores s[h * 128 + lane]: times a factor, or rounded to bf16.
+    // Products t[h * 16 + lane] to scores s[h * 128 + lane], times a factor.
     void (*scale)(const float *t, uint32_t heads, float factor, float *s);
-    void (*round)(const float *t, uint32_t heads, float *s);
-    // q[i] = bf(q[i] * factor), n elements.
-    void (*scale_rows)(const uint16_t *q, uint32_t n, float factor, uint16_t *out);
-    md_pv_fn pv_bf16, pv_q4, pv_q8;
+    md_pv_fn pv_bf16;
+
+    // Attention over codes. bf(q * factor) of `heads` heads as integers; group divides head_dim.
+    void (*query_ints)(const uint16_t *q, float factor, uint32_t heads, uint32_t head_dim, uint32_t group,
+                       const md_queries *to);
+    // s[h * 128 + j] of the block's first `positions` (up to a multiple of 16), rounded to bf16.
+    md_scores_fn scores_q4, scores_q8;
+    // w[h] = exp(m[h] - top[h]) * (1 / l[h]): a block's share.
+    void (*shares)(const float *m, const float *top, const float *l, uint32_t heads, float *w);
+    md_value_codes_fn values_q4, values_q8;
+
     // acc[i] = sum of o[b * stride + i] * w[b] by fma over the blocks b, ascending from +0; w NULL: 1. n a multiple
     // of 16.
     void (*merge)(const float *o, size_t stride, const float *w, uint32_t blocks, uint32_t n, float *acc);

@@ -72,7 +72,7 @@ static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &it
 }
 
 // A tile of 8 positions: scores to SH_SCORES, their maximum to SH_TILE_MAX.
-static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_item &item, u32 tile, md_keys &keys) {
+static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_item &item, u32 tile, md_keys &keys, const u8 *queries) {
     const u32 g = ctx.lane >> 2, t = ctx.lane & 3;
     if (item.own && tile * 8 + g == item.n - 1) keys_load(keys, (const u16 *)SH_OWN_KEY, t, true);
     __syncwarp();
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_i
     for (u32 set = 0; set < HEAD_SETS; set++) {
         float d[2][4] = {}; // two chains
         if (tile * 8 < item.n) {
-            const u16 *q = (const u16 *)(SH_QUERIES + (set * 8 + g) * QUERY_STRIDE);
+            const u16 *q = (const u16 *)(queries + (set * 8 + g) * QUERY_STRIDE);
 #pragma unroll
             for (u32 j = 0; j < KEY_CHUNKS; j++) {
                 uint4 a = *(const uint4 *)(q + 32 * j + 8 * t), k = keys.chunk[j];
@@ -147,16 +147,17 @@ static __device__ __forceinline__ void values_cut(u32 (&b)[4], u32 n, u32 lane) 
 
 // Probabilities times 16 dimensions of the values for 8 heads: o[0], o[1] of dimensions 2 t, 2 t + 1, o[2], o[3] of
 // 8 + 2 t, 9 + 2 t of head g, and the sum of the head's probabilities. CUT: behind the item's rows stand values of others.
-template <bool CUT = false>
+// AT_ONCE steps' reads come before their products; even, since the chains are those of even and odd steps.
+template <bool CUT = false, u32 AT_ONCE = 4>
 static __device__ __forceinline__ void tile_values(const md_item &item, u32 set, u32 tile, u32 lane, float (&o)[4], float *l) {
     const u8 *high = SH_PROBS + (set * 8 + (lane >> 2)) * PROB_STRIDE + 4 * (lane & 3), *low = high + HEAD_SETS * 8 * PROB_STRIDE;
     const u32 ones = 0x3f803f80u, steps = (item.n + 15) / 16;
     float a[2][4] = {}, b[2][4] = {}, sum[2][4] = {}; // two chains each
 #pragma unroll 1
-    for (u32 s0 = 0; s0 < steps; s0 += 4) { // all reads of four steps, then their products
-        u32 v[4][4], p[4][4];
+    for (u32 s0 = 0; s0 < steps; s0 += AT_ONCE) {
+        u32 v[AT_ONCE][4], p[AT_ONCE][4];
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) {
+        for (u32 k = 0; k < AT_ONCE; k++) {
             const u32 s = s0 + k;
 #pragma unroll
             for (u32 i = 0; i < 4; i++) v[k][i] = p[k][i] = 0;
@@ -167,7 +168,7 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
             p[k][2] = *(const u32 *)(high + 32 * s + 16), p[k][3] = *(const u32 *)(low + 32 * s + 16);
         }
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) {
+        for (u32 k = 0; k < AT_ONCE; k++) {
             mma(a[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], v[k][0], v[k][1]);
             mma(b[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], v[k][2], v[k][3]);
             mma(sum[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], ones, ones);
@@ -215,7 +216,7 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     failure_note(ctx);
     consumers_sync();
 #pragma unroll
-    for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k]);
+    for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k], SH_QUERIES);
     copies_wait();
     consumers_sync();
     if (failure_seen(ctx)) return true;

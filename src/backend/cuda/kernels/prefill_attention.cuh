@@ -1,31 +1,47 @@
 // Attention of prompts over bf16 caches. The keys and values of all columns are in the cache by now; a CTA takes a span of
 // columns (x), a kv head (y) and a block of positions (z), keeps the block's keys in registers and its values in shared
-// memory, and computes one column after the other as item_bf16 does.
+// memory, and computes one column after the other as item_bf16 does, while the next one's queries come.
+#define QUERY_BYTES align128(HEAD_SETS * 8 * QUERY_STRIDE)
+#define ATTENTION_BYTES (md_map::attn_end + QUERY_BYTES)
+
+// Asks for the queries of column c and the CTA's kv head.
+static __device__ __forceinline__ void queries_ask(const md_prefill &p, u32 c, u8 *to, u32 tid) {
+    constexpr u32 units = HEAD_DIM / 8;
+    const uint4 *q = (const uint4 *)((const u16 *)p.q + ((u64)c * Q_HEADS + blockIdx.y * REP) * HEAD_DIM);
+#pragma unroll
+    for (u32 i0 = 0; i0 < REP * units; i0 += CONSUMERS) {
+        const u32 i = i0 + tid;
+        if (i < REP * units) copy16_async(to + i / units * QUERY_STRIDE + i % units * UNIT, q + i);
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(CONSUMERS, ATTENTION_CTAS) md_prefill_attention(const __grid_constant__ md_prefill p) {
     const md_prefill_span span = ((const md_prefill_span *)p.spans)[blockIdx.x];
-    const u32 begin = blockIdx.z * ATTN_ROWS, last = PREFILL_COLUMN(p, span.first + span.count - 1).position;
+    const md_prefill_column column = PREFILL_COLUMN(p, span.first);
+    const u32 begin = blockIdx.z * ATTN_ROWS, last = column.position + span.count - 1;
     if (begin > last) return;
     md_ctx ctx;
     ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
-    const md_kv_layer kv = ((const md_kv_layer *)PREFILL_COLUMN(p, span.first).kv)[p.layer];
+    const md_kv_layer kv = ((const md_kv_layer *)column.kv)[p.layer];
     md_item item;
     item.head = blockIdx.y, item.block = blockIdx.z, item.own = false;
     item.n = min(last + 1 - begin, (u32)ATTN_ROWS);
     md_keys keys[KEY_TILES];
     rows_ask(ctx, kv, item, item.n, keys);
-    copies_wait();
+    u8 *queries = SH_QUERIES, *other = shared + md_map::attn_end;
+    u32 c = begin > column.position ? span.first + begin - column.position : span.first; // the first that sees the block
+    queries_ask(p, c, queries, ctx.tid);
 #pragma unroll 1
-    for (u32 c = span.first; c < span.first + span.count; c++) {
-        const u32 position = PREFILL_COLUMN(p, c).position, t = ctx.lane & 3;
-        if (position < begin) continue;
+    for (; c < span.first + span.count; c++) {
+        const u32 position = column.position + (c - span.first), t = ctx.lane & 3;
         item.n = min(position + 1 - begin, (u32)ATTN_ROWS);
-        const u8 *q = (const u8 *)((const u16 *)p.q + ((u64)c * Q_HEADS + item.head * REP) * HEAD_DIM);
-        for (u32 i = ctx.tid; i < REP * HEAD_DIM / 8; i += CONSUMERS)
-            *(uint4 *)(SH_QUERIES + i / (HEAD_DIM / 8) * QUERY_STRIDE + i % (HEAD_DIM / 8) * 16) = ((const uint4 *)q)[i];
+        copies_wait();
         consumers_sync();
+        if (c + 1 < span.first + span.count) queries_ask(p, c + 1, other, ctx.tid);
 #pragma unroll
-        for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k]);
+        for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k], queries);
+        u8 *swap = queries;
+        queries = other, other = swap;
         consumers_sync();
         probabilities(ctx, item);
         consumers_sync();
@@ -33,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, ATTENTION_CTAS) md_prefi
         for (u32 unit = ctx.warp; unit < HEAD_SETS * (HEAD_DIM / 16); unit += CONSUMER_WARPS) {
             const u32 set = unit / (HEAD_DIM / 16), tile = unit % (HEAD_DIM / 16), h = set * 8 + (ctx.lane >> 2), head = item.head * REP + h;
             float o[4], l;
-            tile_values<true>(item, set, tile, ctx.lane, o, &l);
+            tile_values<true, 2>(item, set, tile, ctx.lane, o, &l);
             if (h >= REP) continue;
             if (position < ATTN_ROWS) { // of one block: nothing to merge
                 const float scale = reciprocal(l);
@@ -73,14 +89,33 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS) md_prefill_merge(const _
     }
     __syncwarp();
     const float scale = reciprocal(total);
-    for (u32 d = lane; d < HEAD_DIM; d += 32) {
-        float o = 0;
-        for (u32 part = 0; part < MERGE_PARTS && part < blocks; part++) {
-            float sum = 0;
-#pragma unroll 4
-            for (u32 b = part; b < blocks; b += MERGE_PARTS) sum = fmaf(partials[(u64)b * HEAD_DIM + d], weights[b], sum);
-            o += sum;
+    for (u32 d = 4 * lane; d < HEAD_DIM; d += 128) { // four dimensions a lane
+        const float *row = partials + d;
+        float4 o = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+        for (u32 first = 0; first < MERGE_PARTS && first < blocks; first += 4) { // four parts' loads together
+            float4 v[4];
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) v[k] = *(const float4 *)(row + (u64)min(first + k, blocks - 1) * HEAD_DIM);
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) {
+                float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+                for (u32 b = first + k; b < blocks; b += MERGE_PARTS) {
+                    if (b != first + k) v[k] = *(const float4 *)(row + (u64)b * HEAD_DIM);
+                    const float w = weights[b];
+                    sum.x = fmaf(v[k].x, w, sum.x), sum.y = fmaf(v[k].y, w, sum.y);
+                    sum.z = fmaf(v[k].z, w, sum.z), sum.w = fmaf(v[k].w, w, sum.w);
+                }
+                o.x += sum.x, o.y += sum.y, o.z += sum.z, o.w += sum.w;
+            }
         }
-        ((u16 *)p.attn)[(u64)c * ROW_ATTN + head * HEAD_DIM + d] = (u16)bf_bits(o * scale);
+        *(uint2 *)((u16 *)p.attn + (u64)c * ROW_ATTN + head * HEAD_DIM + d) =
+            make_uint2(bf_pair(o.x * scale, o.y * scale), bf_pair(o.z * scale, o.w * scale));
     }
 }
+
+// What the host has to know: [shape: tall, short]{threads, row tiles, bytes of shared memory}, then attention's bytes and the set.
+extern "C" __constant__ u32 md_prefill_sizes[] = {md_tall::threads,  md_tall::row_tiles,  md_tall::bytes,
+                                                  md_short::threads, md_short::row_tiles, md_short::bytes,
+                                                  ATTENTION_BYTES,    SET_COLUMNS,         INPUT_BYTES};

@@ -1,23 +1,17 @@
 // Matrix rows of prompts: a CTA multiplies some tiles of 16 rows, of one matrix, with a set of columns. Weights and inputs
-// stream block by block of K through STAGES_AHEAD buffers of shared memory; a warp computes some row tiles by OCTETS tiles of D.
+// stream block by block of K through BUFFERS buffers of shared memory; a warp computes some row tiles by OCTETS tiles of D.
 //
 // What matvec.cuh shares out to SPLIT warps, one warp walks in turn: at a share's end its digits are joined and added to
 // the row's sum, of the first half of the shares, then of the second.
 
 #define COLUMN_WARPS (SET_OCTETS / OCTETS)
 
-static __device__ __forceinline__ void copy16_to(u32 to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-static __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <u32 N> static __device__ __forceinline__ void copies_wait_but() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-
 // A CTA of ROW_WARPS by COLUMN_WARPS warps, with EACH tiles of 16 rows a warp.
 template <u32 ROW_WARPS, u32 EACH> struct md_shape {
     static constexpr u32 each = EACH, row_tiles = ROW_WARPS * EACH, threads = ROW_WARPS * COLUMN_WARPS * 32;
     static constexpr u32 weights = align128(larger(INPUT_WIDE, HAS_WIDE ? SET_COLUMNS * 128 : 0)); // in a buffer
     static constexpr u32 buffer = align128(weights + row_tiles * largest_block(false) * UNIT);
-    static constexpr u32 buffers = smaller(STAGES_AHEAD, SHARED_BYTES / buffer), bytes = buffers * buffer;
+    static constexpr u32 buffers = smaller(BUFFERS, SHARED_BYTES / buffer), bytes = buffers * buffer;
     static_assert(buffers >= 2, "no room for two buffers");
 };
 
@@ -36,41 +30,65 @@ template <u32 EACH> struct md_totals {
     float first[EACH][OCTETS][4], second[EACH][OCTETS][4];
 };
 
-// The copies of one CTA: block after block of its input and of its tiles of weights.
+// The copies of one CTA: block after block of its input and of its tiles of weights. `turn` counts a CTA's blocks.
 template <u32 CELL, u32 UNITS, typename SHAPE> struct md_copies {
     static constexpr u32 input_units = (CELL > CELL_Q8 ? SET_COLUMNS * 128 : INPUT_WIDE) / UNIT, weight_units = SHAPE::row_tiles * UNITS;
     static constexpr u32 rounds = (weight_units + SHAPE::threads - 1) / SHAPE::threads;
     const u8 *input, *from[rounds];
 
-    // `places`: of the CTA's `tiles` tiles; those past the end repeat the last.
-    __device__ __forceinline__ void begin(const md_prefill &p, u32 blocks, const u32 *places, u32 tiles) {
+    __device__ __forceinline__ void begin(const md_prefill &p, u32 blocks, const u32 *places, u32 tiles, u32 turn) {
         input = (const u8 *)p.input + (u64)blockIdx.x * blocks * INPUT_BYTES + (CELL > CELL_Q8 ? INPUT_WIDE : 0) + threadIdx.x * UNIT;
 #pragma unroll
         for (u32 r = 0; r < rounds; r++) {
             const u32 i = threadIdx.x + r * SHAPE::threads;
             from[r] = (const u8 *)p.arena + ((u64)__ldg(places + min(i / UNITS, tiles - 1)) + i % UNITS) * UNIT;
         }
+#pragma unroll
+        for (u32 i = 0; i + 1 < SHAPE::buffers; i++) ask(turn + i, i < blocks);
     }
-    __device__ __forceinline__ void ask(u32 buffer) {
-        const u32 to = buffer + threadIdx.x * UNIT;
+    static __device__ __forceinline__ void copy(u32 to, const void *from) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    }
+    // Asks for block `turn` where there is one; a group of copies in any case.
+    __device__ __forceinline__ void ask(u32 turn, bool any) {
+        const u32 to = shared_address(shared) + turn % SHAPE::buffers * SHAPE::buffer + threadIdx.x * UNIT;
+        if (any) {
 #pragma unroll
-        for (u32 at = 0; at < input_units; at += SHAPE::threads)
-            if (at + SHAPE::threads <= input_units || threadIdx.x < input_units - at) copy16_to(to + at * UNIT, input + at * UNIT);
-        input += INPUT_BYTES;
+            for (u32 at = 0; at < input_units; at += SHAPE::threads)
+                if (at + SHAPE::threads <= input_units || threadIdx.x < input_units - at) copy(to + at * UNIT, input + at * UNIT);
+            input += INPUT_BYTES;
 #pragma unroll
-        for (u32 r = 0; r < rounds; r++) {
-            const u32 at = r * SHAPE::threads;
-            if (at + SHAPE::threads <= weight_units || threadIdx.x < weight_units - at) copy16_to(to + SHAPE::weights + at * UNIT, from[r]);
-            from[r] += UNITS * UNIT;
+            for (u32 r = 0; r < rounds; r++) {
+                const u32 at = r * SHAPE::threads;
+                if (at + SHAPE::threads <= weight_units || threadIdx.x < weight_units - at) copy(to + SHAPE::weights + at * UNIT, from[r]);
+                from[r] += UNITS * UNIT;
+            }
         }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    // Block `turn`, `b` of `blocks`, is there; all are done with the buffer that is asked for now.
+    __device__ __forceinline__ void next(u32 turn, u32 b, u32 blocks) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(SHAPE::buffers - 2) : "memory");
+        __syncthreads();
+        ask(turn + SHAPE::buffers - 1, b + SHAPE::buffers - 1 < blocks);
     }
 };
 
-// An octet's activations of a block.
-static __device__ __forceinline__ void acts_take(md_acts<8> &x, u32 input, u32 octet, const md_place &at) {
-#pragma unroll
-    for (u32 j = 0; j < DIGITS; j++) x.b[j] = at_shared<const uint4>(input + j * (SET_COLUMNS * 64) + octet * 512 + at.lane * 16);
-    const u32 sums = input + INPUT_SUMS + (octet * 8 + 2 * at.t) * GROUP_FLOATS * 4;
+// Where a lane's part of a block lies, from the buffer's beginning: its first tile's codes and scales, its octets' operands B,
+// scales and sums.
+struct md_offsets {
+    u32 codes, scales, b, sums;
+};
+template <u32 CELL, u32 WIDE, u32 SETS, typename SHAPE> static __device__ __forceinline__ md_offsets offsets_of(const md_place &at) {
+    const u32 tile = SHAPE::weights + at.rows * block_units(CELL, WIDE, SETS) * UNIT;
+    md_offsets o = {tile + at.lane * 16, tile + code_units(CELL) * UNIT + at.g * (WIDE ? 16 : 8), at.octets * 512 + at.lane * 16,
+                    INPUT_SUMS + (at.octets * 8 + 2 * at.t) * GROUP_FLOATS * 4};
+    pin(o.codes), pin(o.scales), pin(o.b), pin(o.sums);
+    return o;
+}
+
+// An octet's scales and sums of a block.
+static __device__ __forceinline__ void sums_take(md_acts<8> &x, u32 sums) {
     if (SETS_MAX == 1) {
         const float4 v = at_shared<const float4>(sums);
         x.scale[0] = v.x, x.sum[0][0] = v.y, x.scale[1] = v.z, x.sum[0][1] = v.w;
@@ -82,61 +100,62 @@ static __device__ __forceinline__ void acts_take(md_acts<8> &x, u32 input, u32 o
         }
     }
 }
+#define OCTET_SUMS (8 * GROUP_FLOATS * 4) // bytes
 
-// A block from its buffer to the sums.
+// A block of quantized weights from its buffer to the sums.
 template <u32 CELL, u32 WIDE, u32 SETS, u32 EACH>
-static __device__ __forceinline__ void block_product(md_sums<8> (&sums)[EACH][OCTETS], u32 input, u32 weights, const md_place &at) {
-    constexpr u32 size = block_units(CELL, WIDE, SETS) * UNIT;
-    if (CELL > CELL_Q8) {
-#pragma unroll
-        for (u32 n = 0; n < OCTETS; n++) {
-            const u32 x = input + ((at.octets + n) * 8 + at.g) * 128 + at.t * 16;
-            const uint4 lo = at_shared<const uint4>(x), hi = at_shared<const uint4>(x + 64);
-#pragma unroll
-            for (u32 m = 0; m < EACH; m++) block_wide<CELL>(sums[m][n].digit[0], weights + (at.rows + m) * size, at.lane, lo, hi);
-        }
-        return;
-    }
-    md_codes<SETS ? SETS : 1> w[EACH];
+static __device__ __forceinline__ void block_quantized(md_sums<8> (&sums)[EACH][OCTETS], u32 buffer, const md_offsets &at) {
+    md_codes<SETS> w[EACH];
 #pragma unroll
     for (u32 m = 0; m < EACH; m++) {
-        const u32 tile = weights + (at.rows + m) * size;
-        codes_load<CELL, WIDE, SETS ? SETS : 1, true>(w[m], tile + at.lane * 16, tile + code_units(CELL) * UNIT + at.g * (WIDE ? 16 : 8));
+        const u32 tile = buffer + m * block_units(CELL, WIDE, SETS) * UNIT;
+        codes_load<CELL, WIDE, SETS, true>(w[m], tile + at.codes, tile + at.scales);
     }
 #pragma unroll
     for (u32 n = 0; n < OCTETS; n++) {
         md_acts<8> x;
-        acts_take(x, input, at.octets + n, at);
+#pragma unroll
+        for (u32 j = 0; j < DIGITS; j++) x.b[j] = at_shared<const uint4>(buffer + at.b + j * (SET_COLUMNS * 64) + n * 512);
+        sums_take(x, buffer + at.sums + n * OCTET_SUMS);
 #pragma unroll
         for (u32 m = 0; m < EACH; m++) block_codes<CELL, true>(sums[m][n], w[m], x);
     }
 }
 
-// The CTA's tiles times its set of columns.
+// The same of weights that are not quantized.
+template <u32 CELL, u32 EACH>
+static __device__ __forceinline__ void block_unquantized(md_sums<8> (&sums)[EACH][OCTETS], u32 input, u32 weights, const md_place &at) {
+#pragma unroll
+    for (u32 n = 0; n < OCTETS; n++) {
+        const u32 x = input + ((at.octets + n) * 8 + at.g) * 128 + at.t * 16;
+        const uint4 lo = at_shared<const uint4>(x), hi = at_shared<const uint4>(x + 64);
+#pragma unroll
+        for (u32 m = 0; m < EACH; m++)
+            block_wide<CELL>(sums[m][n].digit[0], weights + (at.rows + m) * block_units(CELL, 0, 0) * UNIT, at.lane, lo, hi);
+    }
+}
+
+// The CTA's tiles times its set of columns. `turn`: blocks that the CTA has gone through.
 template <u32 CELL, u32 WIDE, u32 SETS, typename KIND, typename SHAPE>
-static __device__ __forceinline__ void tiles_times_set(md_totals<SHAPE::each> &y, const md_prefill &p, const u32 *places, u32 tiles, bool idle) {
+static __device__ __forceinline__ void tiles_times_set(md_totals<SHAPE::each> &y, const md_prefill &p, const u32 *places, u32 tiles, bool idle,
+                                                       u32 &turn) {
     const md_place at = place_of<SHAPE>();
+    const md_offsets offsets = offsets_of<CELL, WIDE, SETS, SHAPE>(at);
     md_copies<CELL, block_units(CELL, WIDE, SETS), SHAPE> copies;
     md_sums<8> sums[SHAPE::each][OCTETS] = {};
-    u32 ask = shared_address(shared), take = ask, share = 0, end = KIND::blocks / KIND::split; // of the share: its last block + 1
-    const u32 last = ask + (SHAPE::buffers - 1) * SHAPE::buffer;
+    u32 share = 0, end = KIND::blocks / KIND::split; // of the share: its last block + 1
     y = {};
-    copies.begin(p, KIND::blocks, places, tiles);
-#pragma unroll
-    for (u32 i = 0; i + 1 < SHAPE::buffers; i++) {
-        if (i < KIND::blocks) copies.ask(ask);
-        copies_commit();
-        ask += SHAPE::buffer;
-    }
+    copies.begin(p, KIND::blocks, places, tiles, turn);
 #pragma unroll 1
-    for (u32 b = 0; b < KIND::blocks; b++) {
-        copies_wait_but<SHAPE::buffers - 2>(); // block b has come, and all are done with the buffer that is asked for next
-        __syncthreads();
-        if (b + SHAPE::buffers - 1 < KIND::blocks) copies.ask(ask);
-        copies_commit();
-        ask = ask == last ? ask - (SHAPE::buffers - 1) * SHAPE::buffer : ask + SHAPE::buffer;
-        if (!idle) block_product<CELL, WIDE, SETS>(sums, take, take + SHAPE::weights, at);
-        take = take == last ? take - (SHAPE::buffers - 1) * SHAPE::buffer : take + SHAPE::buffer;
+    for (u32 b = 0; b < KIND::blocks; b++, turn++) {
+        copies.next(turn, b, KIND::blocks);
+        const u32 buffer = shared_address(shared) + turn % SHAPE::buffers * SHAPE::buffer;
+        if (!idle) {
+            if (CELL > CELL_Q8)
+                block_unquantized<CELL>(sums, buffer, buffer + SHAPE::weights, at);
+            else
+                block_quantized<CELL, WIDE, SETS ? SETS : 1>(sums, buffer, offsets);
+        }
         if (b + 1 < end) continue;
 #pragma unroll
         for (u32 m = 0; m < SHAPE::each; m++)
@@ -208,43 +227,54 @@ static __device__ __forceinline__ void outputs_end(const md_prefill &p, const fl
 }
 
 // A matrix step. Set x of the columns; group y of row tiles, none of two matrices. Of gate_up first gate's tiles, then up's.
-template <typename KIND, typename shape> static __device__ __forceinline__ void matrix(const md_prefill &p) {
-    const md_place at = place_of<shape>();
-    u32 mat = is_kind<KIND, md_out> ? MAT_OUT : is_kind<KIND, md_down> ? MAT_DOWN : MAT_GATE, place = PLACE_OUT, tiles = T_X, group = blockIdx.y;
-    if (is_kind<KIND, md_down>) place = PLACE_DOWN;
-    if (is_kind<KIND, md_gate_up>) place = PLACE_GATE, tiles = T_F;
+struct md_rows {
+    u32 mat, place, tiles; // the (first) matrix, its first tile's place, how many it has
+    u32 first;             // of them, the CTA's first
+};
+template <typename KIND, typename SHAPE> static __device__ __forceinline__ md_rows rows_of(u32 group) {
+    md_rows rows = {MAT_OUT, PLACE_OUT, T_X, 0};
+    if (is_kind<KIND, md_down>) rows = {MAT_DOWN, PLACE_DOWN, T_X, 0};
+    if (is_kind<KIND, md_gate_up>) rows = {MAT_GATE, PLACE_GATE, T_F, 0};
     if (is_kind<KIND, md_qkv>) {
-        constexpr u32 groups_q = (T_Q + shape::row_tiles - 1) / shape::row_tiles, groups_k = (T_K + shape::row_tiles - 1) / shape::row_tiles;
-        mat = group < groups_q ? MAT_Q : group < groups_q + groups_k ? MAT_K : MAT_V;
-        group -= mat == MAT_Q ? 0 : mat == MAT_K ? groups_q : groups_q + groups_k;
-        place = mat == MAT_Q ? PLACE_Q : mat == MAT_K ? PLACE_K : PLACE_V, tiles = mat == MAT_Q ? T_Q : mat == MAT_K ? T_K : T_V;
+        constexpr u32 groups_q = (T_Q + SHAPE::row_tiles - 1) / SHAPE::row_tiles, groups_k = (T_K + SHAPE::row_tiles - 1) / SHAPE::row_tiles;
+        rows = {MAT_Q, PLACE_Q, T_Q, 0};
+        if (group >= groups_q) rows = {MAT_K, PLACE_K, T_K, 0}, group -= groups_q;
+        if (rows.mat == MAT_K && group >= groups_k) rows = {MAT_V, PLACE_V, T_V, 0}, group -= groups_k;
     }
-    const u32 first = group * shape::row_tiles, column0 = blockIdx.x * SET_COLUMNS;
-    const bool idle = column0 + at.octets * 8 >= p.columns || first + at.rows >= tiles;
-    u32 kept[shape::each][OCTETS][2] = {};
-    md_totals<shape::each> y;
+    rows.first = group * SHAPE::row_tiles;
+    return rows;
+}
+#define PASSES(KIND) (is_kind<KIND, md_gate_up> ? 2 : 1)
+
+template <typename KIND, typename SHAPE> static __device__ __forceinline__ void matrix(const md_prefill &p) {
+    const md_place at = place_of<SHAPE>();
+    const md_rows rows = rows_of<KIND, SHAPE>(blockIdx.y);
+    const u32 column0 = blockIdx.x * SET_COLUMNS;
+    const bool idle = column0 + at.octets * 8 >= p.columns || rows.first + at.rows >= rows.tiles;
+    u32 kept[SHAPE::each][OCTETS][2] = {}, turn = 0;
+    md_totals<SHAPE::each> y;
 #pragma unroll 1
-    for (u32 pass = 0; pass < (is_kind<KIND, md_gate_up> ? 2 : 1); pass++) {
-        if (pass) mat = MAT_UP, place = PLACE_UP;
-        const u32 *places = (const u32 *)p.places + p.layer * PLACES + place + first;
+    for (u32 pass = 0; pass < PASSES(KIND); pass++) {
+        const u32 mat = rows.mat + pass;
+        const u32 *places = (const u32 *)p.places + p.layer * PLACES + rows.place + pass * (PLACE_UP - PLACE_GATE) + rows.first;
         switch (LAYER_FORMAT[p.layer * MATS + mat]) {
 #define FORMAT_CASE(id, cell, wide, sets)                                                                              \
-    case id: tiles_times_set<cell, wide, sets, KIND, shape>(y, p, places, tiles - first, idle); break;
+    case id: tiles_times_set<cell, wide, sets, KIND, SHAPE>(y, p, places, rows.tiles - rows.first, idle, turn); break;
             FORMATS(FORMAT_CASE)
 #undef FORMAT_CASE
         }
         if (idle) continue;
 #pragma unroll
-        for (u32 m = 0; m < shape::each; m++) {
-            const u32 tile = first + at.rows + m;
-            if (tile >= tiles) break;
+        for (u32 m = 0; m < SHAPE::each; m++) {
+            const u32 tile = rows.first + at.rows + m;
+            if (tile >= rows.tiles) break;
 #pragma unroll
             for (u32 n = 0; n < OCTETS; n++) {
                 float out[4];
 #pragma unroll
                 for (u32 i = 0; i < 4; i++)
                     out[i] = biased(&p, bf(y.first[m][n][i] + y.second[m][n][i]), p.layer, mat, tile, at.g + i / 2 * 8);
-                if (is_kind<KIND, md_gate_up> && pass == 0)
+                if (PASSES(KIND) == 2 && pass == 0)
                     kept[m][n][0] = bf_pair(out[0], out[1]), kept[m][n][1] = bf_pair(out[2], out[3]);
                 else
                     outputs_end<KIND>(p, out, kept[m][n], mat, tile, column0 + (at.octets + n) * 8, at);
@@ -252,12 +282,13 @@ template <typename KIND, typename shape> static __device__ __forceinline__ void 
         }
     }
 }
+static_assert(MAT_UP == MAT_GATE + 1, "gate_up's second pass");
 
 // Tall CTAs where there are many columns; short ones, so that all SMs have some, where there are few.
 typedef md_shape<TALL, TALL_TILES> md_tall;
 typedef md_shape<SHORT, SHORT_TILES> md_short;
 #define MATRIX_KERNEL(name, kind)                                                                                       \
-    extern "C" __global__ void __launch_bounds__(md_tall::threads, 1) name##_tall(const __grid_constant__ md_prefill p) {    \
+    extern "C" __global__ void __launch_bounds__(md_tall::threads, TALL_CTAS) name##_tall(const __grid_constant__ md_prefill p) {    \
         matrix<kind, md_tall>(p);                                                                                          \
     }                                                                                                                   \
     extern "C" __global__ void __launch_bounds__(md_short::threads, SHORT_CTAS) name##_short(const __grid_constant__ md_prefill p) { \
@@ -267,8 +298,3 @@ MATRIX_KERNEL(md_prefill_qkv, md_qkv)
 MATRIX_KERNEL(md_prefill_out, md_out)
 MATRIX_KERNEL(md_prefill_gate_up, md_gate_up)
 MATRIX_KERNEL(md_prefill_down, md_down)
-
-// What the host has to know of these: [shape: tall, short]{threads, row tiles, bytes of shared memory}, bytes of attention's.
-extern "C" __constant__ u32 md_prefill_sizes[] = {md_tall::threads,  md_tall::row_tiles,  md_tall::bytes,
-                                                  md_short::threads, md_short::row_tiles, md_short::bytes,
-                                                  md_map::attn_end,         INPUT_BYTES};

@@ -71,17 +71,6 @@ MD_INLINE void v_narrow(uint16_t *p, vf a) {
     for (int i = 0; i < 4; i++) vst1_u16(p + 4 * i, vshrn_n_u32(vec_round4(a.val[i]), 16));
 }
 MD_INLINE vf v_swap_halves(vf a) { return (vf){{a.val[2], a.val[3], a.val[0], a.val[1]}}; }
-MD_INLINE vf vec_bytes16(uint8x16_t b) {
-    uint16x8_t lo = vmovl_u8(vget_low_u8(b)), hi = vmovl_u8(vget_high_u8(b));
-    return (vf){{vcvtq_f32_u32(vmovl_u16(vget_low_u16(lo))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(lo))),
-                 vcvtq_f32_u32(vmovl_u16(vget_low_u16(hi))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(hi)))}};
-}
-MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
-    uint8x16_t b = vld1q_u8(p);
-    return vec_bytes16(high ? vshrq_n_u8(b, 4) : vandq_u8(b, vdupq_n_u8(15)));
-}
-MD_INLINE vf v_bytes(const uint8_t *p) { return vec_bytes16(vld1q_u8(p)); }
-
 MD_INLINE float32x4_t vec_max_bits4(float32x4_t a, float32x4_t b) {
     return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)));
 }

@@ -16,6 +16,7 @@
 #define MD_INLINE static inline
 #endif
 #define MD_UNROLL
+#define MD_UNROLL_IF_KNOWN
 
 typedef struct vf {
     float f[16];
@@ -102,17 +103,6 @@ MD_INLINE vf v_swap_halves(vf a) {
     VEC_EACH r.f[i] = a.f[i ^ 8];
     return r;
 }
-MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
-    vf r;
-    VEC_EACH r.f[i] = (float)(p[i] >> (high ? 4 : 0) & 15);
-    return r;
-}
-MD_INLINE vf v_bytes(const uint8_t *p) {
-    vf r;
-    VEC_EACH r.f[i] = (float)p[i];
-    return r;
-}
-
 MD_INLINE vquad v_quad8(const uint8_t *p) {
     vquad r;
     memcpy(r.code, p, sizeof r.code);

@@ -77,17 +77,6 @@ MD_INLINE void v_narrow(uint16_t *p, vf a) {
     _mm256_storeu_si256((__m256i *)p, both);
 }
 MD_INLINE vf v_swap_halves(vf a) { return (vf){a.hi, a.lo}; }
-MD_INLINE vf vec_bytes16(__m128i b) {
-    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b)),
-                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)))};
-}
-MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
-    __m128i b = _mm_loadu_si128((const __m128i *)p);
-    if (high) b = _mm_srli_epi16(b, 4);
-    return vec_bytes16(_mm_and_si128(b, _mm_set1_epi8(15)));
-}
-MD_INLINE vf v_bytes(const uint8_t *p) { return vec_bytes16(_mm_loadu_si128((const __m128i *)p)); }
-
 MD_INLINE __m256 vec_max_bits8(__m256 a, __m256 b) {
     return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
 }

@@ -59,13 +59,6 @@ MD_INLINE float v_sum(vf a) {
 MD_INLINE float v_greatest(vf a) { return _mm512_reduce_max_ps(a); }
 #define VEC_REDUCE
 
-MD_INLINE vf v_nibbles(const uint8_t *p, int high) {
-    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
-    return _mm512_cvtepi32_ps(high ? _mm512_srli_epi32(b, 4) : _mm512_and_si512(b, _mm512_set1_epi32(15)));
-}
-MD_INLINE vf v_bytes(const uint8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
-}
 // The even and the odd ones: a shift and a mask, where widening in order takes four shuffles.
 MD_INLINE void v_widen_two(const uint16_t *p, vf *two) {
     __m512i w = _mm512_loadu_si512(p);
@@ -79,15 +72,9 @@ MD_INLINE void v_store_two(float *p, const vf *two) {
     v_store(p + 16, _mm512_permutex2var_ps(two[0], high, two[1]));
 }
 #define VEC_WIDEN_TWO
-// One broadcast for both, instead of two ways through scalar registers.
-MD_INLINE void v_scale_bias(const uint16_t *sb, vf *scale, vf *bias) {
-    int32_t pair;
-    memcpy(&pair, sb, sizeof pair);
-    __m512i both = _mm512_set1_epi32(pair);
-    *scale = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
-    *bias = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000u)));
+MD_INLINE vf v_max_bits(vf a, vf b) {
+    return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
 }
-#define VEC_SCALE_BIAS
 
 #ifdef VEC_DIGITS
 // Four codes a lane times four integers as two signed digits of base 256: x is four upper and four lower digits.
@@ -118,6 +105,19 @@ MD_INLINE void v_quad_dot(vacc *acc, vquad w, const void *x) {
 MD_INLINE vf v_acc_float(const vacc *acc) {
     return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(acc->upper, 8), acc->lower));
 }
+// The upper digits of small integers are zero.
+typedef __m512i vsmall;
+MD_INLINE void v_small_clear(vsmall *acc) { *acc = _mm512_setzero_si512(); }
+MD_INLINE void v_small_dot(vsmall *acc, vquad w, const void *x) {
+    const int32_t *digits = x;
+#ifdef __clang__
+    *acc = _mm512_dpbusd_epi32(*acc, w, _mm512_set1_epi32(digits[1]));
+#else
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*acc) : "v"(w), "m"(digits[1]));
+#endif
+}
+MD_INLINE vf v_small_float(const vsmall *acc) { return _mm512_cvtepi32_ps(*acc); }
+#define VEC_SMALL
 // 32 integers of 16 bits in that order: n's low byte is its lower digit, the second byte of n + 128 the upper one.
 MD_INLINE __m512i vec_quads(__m512i n) {
     const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(1, 3, 5, 7, 0, 2, 4, 6, 9, 11, 13, 15, 8, 10, 12, 14));
@@ -165,7 +165,19 @@ MD_INLINE __m512i vec_add_quads(__m512i sum, __m512i quads) {
 MD_INLINE __m512i vec_quad_sums(__m512i sum) { return _mm512_add_epi32(sum, _mm512_srli_epi64(sum, 32)); }
 #endif
 
+MD_INLINE void v_store_ints(void *x, vf t) {
+    __m512i n = _mm512_castsi256_si512(_mm512_cvtepi32_epi16(_mm512_castps_si512(t)));
+    _mm256_storeu_si256((__m256i *)x, _mm512_castsi512_si256(vec_quads(n)));
+}
+
 #ifdef VEC_BF16_DOT
+// v_round of what is no denormal: those the instruction would flush.
+MD_INLINE vf v_round_product(vf a) {
+    __m256i half = (__m256i)_mm512_cvtneps_pbh(a);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+#define VEC_ROUND_PRODUCT
+
 typedef __m512i vpair; // bf16: low half even column, high half odd column
 
 MD_INLINE vpair v_pair_bf16(const uint8_t *p) { return _mm512_loadu_si512(p); }
