@@ -1,6 +1,7 @@
 // libcuda.so.1, faked (fake_cuda.h).
 #include "fakes/fake_cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,9 +94,23 @@ FAKE(cuModuleUnload, (CUmodule module)) {
     (void)module;
     return state();
 }
+// The kernels that have been asked for, by name.
+enum { DEFAULT_SHARED = 48 << 10 };
+typedef struct kernel {
+    char name[48];
+    unsigned shared; // memory that a launch may ask for
+} kernel;
+static kernel kernels[64];
+
+static bool is(CUfunction function, const char *name) { return strcmp(((const kernel *)function)->name, name) == 0; }
+
 FAKE(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name)) {
     (void)module;
-    *function = (CUfunction)(strcmp(name, "md_step") == 0 ? &fake.launches : &fake.live);
+    kernel *k = kernels;
+    while (k->name[0] && strcmp(k->name, name) != 0) k++;
+    snprintf(k->name, sizeof k->name, "%s", name);
+    k->shared = DEFAULT_SHARED;
+    *function = (CUfunction)k;
     return state();
 }
 // The only one that is asked for: md_prefill_sizes.
@@ -106,7 +121,8 @@ FAKE(cuModuleGetGlobal_v2, (CUdeviceptr * out, size_t *bytes, CUmodule module, c
     return state();
 }
 FAKE(cuFuncSetAttribute, (CUfunction function, int attribute, int value)) {
-    (void)function, (void)attribute, (void)value;
+    if (attribute == CU_FUNC_MAX_DYNAMIC_SHARED && (unsigned)value > DEFAULT_SHARED)
+        ((kernel *)function)->shared = (unsigned)value;
     return state();
 }
 FAKE(cuFuncGetAttribute, (int *value, int attribute, CUfunction function)) {
@@ -148,7 +164,8 @@ static CUresult copy(void *to, const void *from, size_t bytes) {
     if (!state()) memcpy(to, from, bytes);
     return state();
 }
-FAKE(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes)) {
+FAKE(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream)) {
+    (void)stream;
     return copy((void *)(uintptr_t)to, from, bytes);
 }
 FAKE(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes)) { return copy(to, (void *)(uintptr_t)from, bytes); }
@@ -238,29 +255,30 @@ static struct { // launches of the stream's capture, or of the graph made of the
     md_cuda_params params[1024];
 } captured;
 
-static CUresult launched(CUfunction function, void **arguments) {
+static CUresult launched(CUfunction function, unsigned shared, void **arguments) {
+    if (shared > ((const kernel *)function)->shared) return FAKE_INVALID;
     if (captured.on) {
         captured.function[captured.count] = function;
         memcpy(&captured.params[captured.count++], arguments[0], sizeof(md_cuda_params));
         return state();
     }
     if (fake.launch_result) return fake.launch_result; // what fails later is seen by who waits
-    if (function == (CUfunction)&fake.live && fake.quantize_at && --fake.quantize_at == 0) return FAKE_GONE;
+    if (is(function, "md_cache_quantize") && fake.quantize_at && --fake.quantize_at == 0) return FAKE_GONE;
     fake.launches++;
     if (fake.launches == number("FAKE_CUDA_HANG_AT")) fake.hang = true;
     if (fake.launches == number("FAKE_CUDA_GONE_AT")) fake.sync_result = FAKE_GONE;
-    if (function == (CUfunction)&fake.launches) run(arguments[0]);
+    if (is(function, "md_step")) run(arguments[0]);
     return 0;
 }
 #define GRID unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
-#define UNUSED (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream
+#define UNUSED (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)stream
 FAKE(cuLaunchKernel, (CUfunction function, GRID, CUstream stream, void **arguments, void **extra)) {
     UNUSED, (void)extra;
-    return launched(function, arguments);
+    return launched(function, shared, arguments);
 }
 FAKE(cuLaunchCooperativeKernel, (CUfunction function, GRID, CUstream stream, void **arguments)) {
     UNUSED;
-    return launched(function, arguments);
+    return launched(function, shared, arguments);
 }
 FAKE(cuStreamCreate, (CUstream * stream, unsigned flags)) {
     (void)flags;
@@ -313,6 +331,6 @@ FAKE(cuGraphLaunch, (CUgraphExec exec, CUstream stream)) {
     (void)exec, (void)stream;
     CUresult result = state();
     for (uint32_t i = 0; i < captured.count && !result; i++)
-        result = launched(captured.function[i], (void *[]){&captured.params[i]});
+        result = launched(captured.function[i], 0, (void *[]){&captured.params[i]});
     return result;
 }

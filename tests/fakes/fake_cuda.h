@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FAKE_GONE = 719, FAKE_OUT_OF_MEMORY = 2, FAKE_UNDECIDED_AT = 1000 };
+enum { FAKE_GONE = 719, FAKE_INVALID = 1, FAKE_OUT_OF_MEMORY = 2, FAKE_UNDECIDED_AT = 1000 };
 
 typedef struct fake_cuda {
     int major, minor, cooperative; // what the device says of itself

@@ -147,6 +147,31 @@ static void a_prompt_is_some_launches_a_layer(void **state) {
     engine->ops->close(engine);
 }
 
+// Its partials are merged with weights in over 48 KB of shared memory, which has to be asked for.
+static void a_prompt_reaches_the_longest_context(void **state) {
+    (void)state;
+    mm_shape shape = MM_SHAPE;
+    shape.context = MD_CUDA_MAX_CONTEXT;
+    char *dir = mm_make(&shape, 1);
+    md_snapshot *long_snapshot, *short_snapshot = snapshot;
+    md_plan *long_plan, *short_plan = plan;
+    assert_int_equal(md_snapshot_open(dir, &long_snapshot, &err), MD_OK);
+    assert_int_equal(md_plan_build(long_snapshot, &long_plan, &err), MD_OK);
+    snapshot = long_snapshot, plan = long_plan, fake.vocab = shape.vocab;
+    md_engine *engine = open_engine();
+    md_kv *kv = open_kv(engine, shape.context);
+    md_column columns[PROMPT];
+    for (uint32_t c = 0; c < PROMPT; c++)
+        columns[c] = (md_column){.kv = kv, .position = shape.context - PROMPT + c, .token = c};
+    if (engine->ops->step(engine, columns, PROMPT, &err) != MD_OK) fail_msg("%s", err.message);
+    engine->ops->kv_close(engine, kv);
+    engine->ops->close(engine);
+    snapshot = short_snapshot, plan = short_plan, fake.vocab = short_snapshot->vocab;
+    md_plan_free(long_plan);
+    md_snapshot_close(long_snapshot);
+    mm_remove(dir);
+}
+
 static void a_prompt_goes_in_steps_without_memory_or_with_a_quantized_cache(void **state) {
     (void)state;
     for (int quantized = 0; quantized < 2; quantized++) {
@@ -539,6 +564,7 @@ int main(void) {
         cmocka_unit_test_setup(every_allocation_may_fail, fresh),
         cmocka_unit_test_setup(a_model_too_large_says_how_much, fresh),
         cmocka_unit_test_setup(a_prompt_is_some_launches_a_layer, fresh),
+        cmocka_unit_test_setup(a_prompt_reaches_the_longest_context, fresh),
         cmocka_unit_test_setup(a_prompt_goes_in_steps_without_memory_or_with_a_quantized_cache, fresh),
         cmocka_unit_test_setup(a_prompt_that_loses_the_gpu_is_told, fresh),
         cmocka_unit_test_setup(a_context_too_long_says_what_fits, fresh),

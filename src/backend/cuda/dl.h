@@ -64,7 +64,7 @@ enum { // CUdevice_attribute
     F(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                                            \
     F(cuMemFree, "cuMemFree_v2", (CUdeviceptr))                                                                        \
     F(cuMemGetInfo, "cuMemGetInfo_v2", (size_t *, size_t *))                                                           \
-    F(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))                                            \
+    F(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream))                        \
     F(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t))                                                  \
     F(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream))                              \
     F(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream))                         \

@@ -82,6 +82,9 @@ typedef struct md_cuda_kv {
 } md_cuda_kv;
 
 #define MD_CU(engine, call, what) md_cuda_check((engine)->cu, (engine)->cu->call, what, err)
+// Copies to the device go through the engine's stream: cuMemcpyHtoD comes back when pageable memory has been read,
+// which may be before the bytes are there, and this stream waits for no other. The source may change as soon as the
+// call is back.
 
 // Makes the engine's context current in the calling thread: before any driver call. MD_E_DEVICE once the GPU is lost.
 md_status md_cuda_enter(const md_cuda_engine *engine, md_error *err);

@@ -26,7 +26,8 @@ void md_cuda_graph_close(md_cuda_engine *engine) {
 md_status md_cuda_graph_state(md_cuda_engine *engine, const md_cuda_params *params, md_error *err) {
     uint32_t words[MD_CUDA_STATE_WORDS] = {[MD_CUDA_STATE_EPOCH] = params->epoch};
     for (uint32_t c = 0; c < params->columns; c++) words[MD_CUDA_STATE_TOKENS + c] = params->col[c].token;
-    return MD_CU_OR_LOST(engine, cuMemcpyHtoD(engine->graph.state, words, sizeof words), "a step's state");
+    return MD_CU_OR_LOST(engine, cuMemcpyHtoDAsync(engine->graph.state, words, sizeof words, engine->stream),
+                         "a step's state");
 }
 
 // The parameters without what the state holds in their place.

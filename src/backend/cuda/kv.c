@@ -15,8 +15,9 @@ static uint64_t entries(const md_cuda_engine *engine, const md_cuda_kv *kv) {
 }
 
 static md_status publish(md_cuda_engine *engine, md_cuda_kv *kv, md_error *err) {
-    return MD_CU_OR_LOST(engine, cuMemcpyHtoD(kv->layers, kv->layer, model_of(engine)->layers * sizeof *kv->layer),
-                         "writing a cache's table");
+    return MD_CU_OR_LOST(
+        engine, cuMemcpyHtoDAsync(kv->layers, kv->layer, model_of(engine)->layers * sizeof *kv->layer, engine->stream),
+        "writing a cache's table");
 }
 
 // Bytes of attention statistics and partials for `blocks` blocks of every column and head.

@@ -20,6 +20,9 @@ enum {
 enum { TALL, SHORT };
 enum { QKV, OUT, GATE_UP, DOWN };
 
+// Shared memory of a merge: each warp's weights of a column's blocks.
+static uint32_t merge_bytes(uint32_t blocks) { return MD_CUDA_CONSUMER_WARPS * blocks * (uint32_t)sizeof(float); }
+
 // ---- opening ---------------------------------------------------------------------------------------------------
 
 static md_status find_functions(md_cuda_engine *engine, md_cuda_prefill *prefill, md_error *err) {
@@ -47,9 +50,13 @@ static md_status find_functions(md_cuda_engine *engine, md_cuda_prefill *prefill
                          name));
         }
     }
-    return MD_CU(
+    MD_TRY(MD_CU(
         engine, cuFuncSetAttribute(prefill->attention, CU_FUNC_MAX_DYNAMIC_SHARED, (int)prefill->sizes.attention_bytes),
-        "shared memory of attention");
+        "shared memory of attention"));
+    return MD_CU(engine,
+                 cuFuncSetAttribute(prefill->merge, CU_FUNC_MAX_DYNAMIC_SHARED,
+                                    (int)merge_bytes(engine->shape->attn_blocks)), // over 48 KB from 196,608 positions
+                 "shared memory of attention's merge");
 }
 
 static md_status open_module(md_cuda_engine *engine, md_cuda_prefill *prefill, md_error *err) {
@@ -247,7 +254,7 @@ static md_status attention(md_cuda_engine *engine, const work *w, md_error *err)
         MD_TRY(status);
         if (b->blocks == 1) continue;
         MD_TRY(launch(engine, prefill->merge, b->count, (uint32_t)md_ceil_div(model->q_heads, MD_CUDA_CONSUMER_WARPS),
-                      1, CONSUMERS, MD_CUDA_CONSUMER_WARPS * b->blocks * (uint32_t)sizeof(float), err));
+                      1, CONSUMERS, merge_bytes(b->blocks), err));
     }
     return MD_OK;
 }
@@ -290,9 +297,12 @@ md_status md_cuda_prefill_step(md_cuda_engine *engine, const md_column *columns,
     work w;
     w.spans = w.batches = 0;
     share_out(engine, columns, count, &w);
-    MD_TRY(MD_CU_OR_LOST(engine, cuMemcpyHtoD(prefill->params.columns_at, w.column, count * sizeof *w.column),
+    MD_TRY(MD_CU_OR_LOST(
+        engine, cuMemcpyHtoDAsync(prefill->params.columns_at, w.column, count * sizeof *w.column, engine->stream),
+        "a prompt"));
+    MD_TRY(MD_CU_OR_LOST(engine,
+                         cuMemcpyHtoDAsync(prefill->params.spans, w.span, w.spans * sizeof *w.span, engine->stream),
                          "a prompt"));
-    MD_TRY(MD_CU_OR_LOST(engine, cuMemcpyHtoD(prefill->params.spans, w.span, w.spans * sizeof *w.span), "a prompt"));
     prefill->params.columns = count;
     MD_TRY(launch(engine, prefill->begin, count, 1, 1, CONSUMERS, 0, err));
     for (uint32_t l = 0; l < engine->base.snapshot->layers; l++) {

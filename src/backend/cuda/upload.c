@@ -61,7 +61,7 @@ static md_status pack_all(const md_layout *layout, uint8_t *arena, const md_engi
 static md_status upload(md_cuda_engine *engine, const void *bytes, uint64_t n, const char *what, CUdeviceptr *out,
                         md_error *err) {
     MD_TRY(md_cuda_alloc(engine, n, what, out, err));
-    return MD_CU(engine, cuMemcpyHtoD(*out, bytes, n), what);
+    return MD_CU(engine, cuMemcpyHtoDAsync(*out, bytes, n, engine->stream), what);
 }
 
 static md_status upload_runs(md_cuda_engine *engine, const md_layout *layout, md_error *err) {
@@ -162,7 +162,7 @@ static md_status upload_tensor(md_cuda_engine *engine, const md_tensor *tensor, 
         uint32_t n = (uint32_t)md_min_u64(slab, tensor->rows - first);
         MD_TRY_GOTO(as_float ? md_tensor_read_f32(tensor, first, n, (float *)(void *)rows, err)
                              : md_tensor_read(tensor, first, n, rows, err));
-        MD_TRY_GOTO(MD_CU(engine, cuMemcpyHtoD(*out + first * row, rows, n * row), tensor->name));
+        MD_TRY_GOTO(MD_CU(engine, cuMemcpyHtoDAsync(*out + first * row, rows, n * row, engine->stream), tensor->name));
     }
     engine->weight_bytes += row * tensor->rows;
 fail:

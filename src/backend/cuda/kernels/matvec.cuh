@@ -156,15 +156,17 @@ static __device__ __forceinline__ float digits_join(float low, float mid, float 
 // A warp's share of its next TILES tiles to the lane's outputs. With one column only the lanes of column 0 (t = 0) have any.
 // Tiles taken at once share what is read of the input, and hide each other's latencies.
 template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND, u32 TILES>
-static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(NC)], const md_stream &s, const md_lane<NC> &x, u32 lane,
-                                                    u32 columns) {
-    constexpr u32 size = block_units(CELL, WIDE, SETS);
+static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(NC)], md_stream &s, const md_lane<NC> &x, u32 lane, bool fits,
+                                                    u32 deadline_us, u32 columns) {
+    constexpr u32 size = block_units(CELL, WIDE, SETS), piece = piece_blocks(size); // the first piece has landed
     if (CELL > CELL_Q8) {
 #pragma unroll
         for (u32 tile = 0; tile < TILES; tile++) {
             float sum[4] = {0, 0, 0, 0};
 #pragma unroll 1
             for (u32 i = 0; i < x.count; i++) {
+                if (!fits && i && i % piece == 0)
+                    s = stream_turn(s, x.at + i * size, x.at + min(i + piece, x.count) * size - 1, lane, deadline_us);
                 const u32 column = (lane >> 2) < columns ? lane >> 2 : 0; // of those past the end nothing is used
                 const uint4 *at = (const uint4 *)(SH_XS + column * XSTRIDE + (x.first + i) * 64 + 8 * (lane & 3));
                 block_wide<CELL>(sum, stream_at(s, x.at + tile * x.step + i * size), lane, at[0], at[4]);
@@ -176,25 +178,32 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
     }
     md_sums<NC> sums[TILES] = {};
     md_at codes[TILES], scales[TILES];
-#pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) {
-        const md_at at = tile ? stream_at(s, x.at + tile * x.step) : x.lies;
-        codes[tile] = at + lane * 16, scales[tile] = at + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
-    }
-    constexpr u32 unroll = NC > 1 ? 1 : KIND::most <= UNROLL_ALL ? KIND::most : UNROLL;
+    constexpr u32 pieces = share(KIND::most, piece), most = share(KIND::most, pieces); // of about equal length
+    constexpr u32 unroll = NC > 1 ? 1 : most <= UNROLL_ALL ? most : UNROLL;
 #pragma unroll 1
-    for (u32 i0 = 0; i0 < KIND::most; i0 += unroll) {
+    for (u32 first = 0; first < KIND::most; first += most) {
+        const u32 begin = x.at + first * size;
+        if (pieces > 1 && first && !fits)
+            s = stream_turn(s, begin, x.at + min(first + most, x.count) * size - 1, lane, deadline_us);
 #pragma unroll
-        for (u32 k = 0; k < unroll; k++) {
-            const u32 i = i0 + k;
-            if (i >= KIND::most || (!KIND::even && i >= x.count)) break;
-            md_acts<NC> acts;
-            acts_load<NC>(acts, x, i);
+        for (u32 tile = 0; tile < TILES; tile++) {
+            const md_at at = tile || (pieces > 1 && first) ? stream_at(s, begin + tile * x.step) : x.lies;
+            codes[tile] = at + lane * 16, scales[tile] = at + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8);
+        }
+#pragma unroll 1
+        for (u32 i0 = 0; i0 < most; i0 += unroll) {
 #pragma unroll
-            for (u32 tile = 0; tile < TILES; tile++) {
-                md_codes<SETS ? SETS : 1> w;
-                codes_load<CELL, WIDE>(w, codes[tile] + i * size * UNIT, scales[tile] + i * size * UNIT);
-                block_codes<CELL>(sums[tile], w, acts);
+            for (u32 k = 0; k < unroll; k++) {
+                const u32 j = i0 + k, i = first + j; // of the piece, of all
+                if (j >= most || (KIND::most % most && i >= KIND::most) || (!KIND::even && i >= x.count)) break;
+                md_acts<NC> acts;
+                acts_load<NC>(acts, x, i);
+#pragma unroll
+                for (u32 tile = 0; tile < TILES; tile++) {
+                    md_codes<SETS ? SETS : 1> w;
+                    codes_load<CELL, WIDE>(w, codes[tile] + j * size * UNIT, scales[tile] + j * size * UNIT);
+                    block_codes<CELL>(sums[tile], w, acts);
+                }
             }
         }
     }
@@ -240,6 +249,7 @@ template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_k
     static constexpr u32 lanes = CONSUMER_WARPS / SPLIT;           // tiles under way at once
     static constexpr u32 most = (BLOCKS + SPLIT - 1) / SPLIT;      // blocks of a tile that one warp takes
     static constexpr bool even = BLOCKS % SPLIT == 0;
+    static constexpr bool pieces = most > piece_blocks(largest_block(false)); // a warp's blocks may be more than one
     static constexpr bool own_slices = !NORM && SPLIT == CONSUMER_WARPS; // with one column a warp loads what it multiplies
     static constexpr u32 slice_pairs = most_pairs(BLOCKS, SPLIT);
 };
@@ -303,11 +313,11 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
 
 // The partial sums of the warp's next TILES tiles to `red` in SH_RED.
 template <int NC, typename KIND, u32 TILES>
-static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, const md_stream &s, const md_lane<NC> &x, u32 red, u32 columns) {
+static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, md_stream &s, const md_lane<NC> &x, u32 red, bool fits, u32 columns) {
     float out[TILES][OUTPUTS(NC)];
     switch (x.format) {
 #define FORMAT_CASE(id, cell, wide, sets)                                                                              \
-    case id: tile_product<cell, wide, sets, NC, KIND, TILES>(out, s, x, ctx.lane, columns); break;
+    case id: tile_product<cell, wide, sets, NC, KIND, TILES>(out, s, x, ctx.lane, fits, ctx.p->deadline_us, columns); break;
         FORMATS(FORMAT_CASE)
 #undef FORMAT_CASE
     }
@@ -335,14 +345,15 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
     while (x.tile < end) {
         if (!FITS && !fits) {
             SPENT(ARITHMETIC);
-            s = stream_turn(s, x.at, x.at + x.count * format_units(x.format) - 1, ctx.lane, ctx.p->deadline_us);
+            const u32 units = format_units(x.format), first = KIND::pieces ? min(x.count, piece_blocks(units)) : x.count;
+            s = stream_turn(s, x.at, x.at + first * units - 1, ctx.lane, ctx.p->deadline_us);
             SPENT(WEIGHTS);
         }
         u32 n = 1;
         if (two && x.tile + KIND::lanes < end)
-            tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, columns), n = 2;
+            tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, FITS || fits, columns), n = 2;
         else
-            tiles_sum<NC, KIND, 1>(ctx, s, x, red, columns);
+            tiles_sum<NC, KIND, 1>(ctx, s, x, red, FITS || fits, columns);
         red += n * (CONSUMER_WARPS * 16 * NC * 4);
         x.tile += n * KIND::lanes;
         if (mixed) { // the format may change

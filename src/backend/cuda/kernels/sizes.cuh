@@ -75,8 +75,11 @@ static __host__ __device__ constexpr u32 most_blocks() {
     return larger(larger(share(NB_X, SPLIT_QKV), share(NB_ATTN, SPLIT_OUT)),
                   larger(larger(share(NB_X, SPLIT_GATE_UP), share(NB_F, SPLIT_DOWN)), share(NB_X, SPLIT_HEAD)));
 }
-// The ring's first bytes lie once more behind its end.
-#define RING_OVERFLOW align128(larger(largest_block(false), most_blocks() * largest_block(true)) * UNIT)
+// A warp reads its blocks of a tile in pieces of at most a segment's length, so that a piece lies in two segments at most.
+// Where a tile is short all of a warp's blocks are one piece.
+static __host__ __device__ constexpr u32 piece_blocks(u32 units) { return larger(SEGMENT_BYTES / (units * UNIT), 1); }
+// As much of the ring's beginning as a piece of codes, or a block of other weights, needs lies once more behind its end.
+#define RING_OVERFLOW align128(larger(largest_block(false) * UNIT, smaller(most_blocks() * largest_block(true) * UNIT, SEGMENT_BYTES)))
 
 struct md_map { // bytes from the start of shared memory
     static constexpr u32 runs = 0;
@@ -167,6 +170,5 @@ struct md_kv_layer;
 #if HAS_RING
 #define RING_SEGMENTS (md_map::segments)
 #define RING_UNITS (RING_SEGMENTS * SEGMENT_UNITS)
-static_assert(md_map::room >= 2, "no room for the ring");
-static_assert(RING_OVERFLOW <= RING_SEGMENTS * SEGMENT_BYTES, "a warp's share of a tile is longer than the ring");
+static_assert(md_map::room >= 2 && largest_block(false) * UNIT <= SEGMENT_BYTES, "no room for the ring");
 #endif
