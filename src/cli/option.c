@@ -221,7 +221,7 @@ static size_t option_index(const flat *options, int code) {
 
 // The long options that `word` ("--to") is the beginning of, with commas between them; how many.
 static size_t begun_options(const flat *options, const char *word, char *out, size_t size) {
-    size_t count = 0, n = strlen(word), used = 0;
+    size_t count = 0, n = strcspn(word, "="), used = 0;
     *out = 0;
     if (n < 3 || strncmp(word, "--", 2) != 0) return 0;
     for (size_t i = 0; options->longs[i].name; i++) {

@@ -86,6 +86,7 @@ def test_wrong_usage():
     for command in ["run", "chat", "devices"]:
         code, out, err = call(command, "--help=3")
         check(code == 2 and out == b"" and '--help takes no value, found "3"' in err and "Did you mean" not in err, f"--help=3: {err!r}")
+    refused(2, "run", "--to=5", say="is the beginning of several options")
     refused(2, "run", "--to", "5", say=["'--to' is the beginning of several options", "--tokens", "--top-k", "--top-p"])
     for word in ["--help=3", "--version=3"]:
         refused(2, word, say=[f"found '{word}'", "takes no value"])
