@@ -122,11 +122,7 @@ MD_INLINE void dot_codes(const uint8_t *codes, const uint8_t *x, size_t stride, 
     const size_t step = 8 / (size_t)bits * stride * INT_BYTES;
     MD_UNROLL for (int n = 0; n < N; n++) v_acc_clear(&acc[n]);
     for (uint32_t i = 0; i < size; i += 32, codes += 64 * bits, x += (size_t)bits * step) {
-        if (N <= 2) {
-            MD_UNROLL for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
-        } else {
-            MD_ROLLED for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
-        }
+        MD_UNROLL for (int v = 0; v < bits; v++) dot_vector(codes + 64 * v, x + v * step, stride, N, bits, acc);
     }
 }
 

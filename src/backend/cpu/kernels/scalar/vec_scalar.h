@@ -17,7 +17,6 @@
 #endif
 #define MD_UNROLL
 #define MD_UNROLL_IF_KNOWN
-#define MD_ROLLED
 
 typedef struct vf {
     float f[16];
