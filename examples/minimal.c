@@ -33,10 +33,13 @@ int main(int argc, char **argv) {
     params.sampling.seed = 7;
     if (md_generate(session, ids, n, &params, print_piece, NULL, &result, &err) != MD_OK) goto fail;
     printf("\n[%s after %u tokens]\n", md_finish_name(result.finish), (unsigned)result.completion_tokens);
-    status = 0;
+    status = fflush(stdout) != 0;
+    if (status) perror("minimal: the output");
+    goto done;
 
 fail:
-    if (status) fprintf(stderr, "minimal: %s\n", err.message);
+    fprintf(stderr, "minimal: %s\n", err.message);
+done:
     md_free(ids);
     md_session_close(session);
     md_model_close(model);

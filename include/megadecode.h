@@ -288,7 +288,7 @@ typedef struct md_sampling {
 // What the snapshot's generation_config.json recommends: its temperature (1 when it gives none), top_p, top_k, min_p if
 // it says do_sample, greedy otherwise; its repetition penalty. The rest is off.
 MD_API void md_model_sampling(const md_model *model, md_sampling *out);
-MD_API uint64_t md_random_seed(void); // from the operating system
+MD_API uint64_t md_random_seed(void); // below 2^53, from the operating system
 
 typedef enum md_finish {
     MD_FINISH_NONE,     // goes on

@@ -1,5 +1,6 @@
 // `megadecode verify`: is what the engine computes right? Against MLX's own logits, or against another engine.
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,13 +44,14 @@ static void print_golden(const md_verify_golden *result, const md_model *model, 
     const md_score *score = &result->score;
     char digest[17];
     snprintf(digest, sizeof digest, "%016" PRIx64, score->digest);
-    double kl_mean = score->kl_sum / (double)score->steps;
+    // Steps with NaN have no divergence, and so the mean has none.
+    double kl_mean = score->nan ? (double)NAN : score->kl_sum / (double)score->steps;
     if (json) {
-        md_out_json(json_pack("{s:I s:I s:I s:f s:f s:f s:I s:b s:s s:b}", "steps", (json_int_t)score->steps, "agree",
+        md_out_json(json_pack("{s:I s:I s:I s:o s:o s:o s:I s:b s:s s:b}", "steps", (json_int_t)score->steps, "agree",
                               (json_int_t)score->agree, "legal_flips", (json_int_t)score->legal_flips, "kl_mean",
-                              kl_mean, "kl_max", score->kl_max, "max_abs_diff", score->max_abs_diff, "nan",
-                              (json_int_t)score->nan, "deterministic", result->deterministic, "digest", digest, "pass",
-                              result->pass));
+                              md_out_number(kl_mean), "kl_max", md_out_number(score->kl_max), "max_abs_diff",
+                              md_out_number(score->max_abs_diff), "nan", (json_int_t)score->nan, "deterministic",
+                              result->deterministic, "digest", digest, "pass", result->pass));
         return;
     }
     md_model_info info;
@@ -81,16 +83,17 @@ static md_status verify_golden(const verify_args *args, bool *pass, md_error *er
 
 static json_t *first_difference(const md_verify_pair *pair) {
     if (pair->bit_identical) return json_null();
-    return json_pack("{s:I s:I s:f s:f}", "step", (json_int_t)pair->first_step, "token", (json_int_t)pair->first_token,
-                     "expected", (double)pair->expected, "found", (double)pair->found);
+    return json_pack("{s:I s:I s:o s:o}", "step", (json_int_t)pair->first_step, "token", (json_int_t)pair->first_token,
+                     "expected", md_out_number((double)pair->expected), "found", md_out_number((double)pair->found));
 }
 
 static void print_pair(const md_verify_pair *pair, bool pass, bool json) {
     if (json) {
-        md_out_json(json_pack("{s:b s:o s:I s:I s:f s:f s:f s:b s:b}", "bit_identical", pair->bit_identical,
+        md_out_json(json_pack("{s:b s:o s:I s:I s:o s:o s:o s:b s:b}", "bit_identical", pair->bit_identical,
                               "first_difference", first_difference(pair), "steps", (json_int_t)pair->steps, "agree",
-                              (json_int_t)pair->agree, "kl_mean", pair->kl_mean, "kl_max", pair->kl_max, "max_abs_diff",
-                              pair->max_abs_diff, "nan", pair->nan, "pass", pass));
+                              (json_int_t)pair->agree, "kl_mean", md_out_number(pair->kl_mean), "kl_max",
+                              md_out_number(pair->kl_max), "max_abs_diff", md_out_number(pair->max_abs_diff), "nan",
+                              pair->nan, "pass", pass));
         return;
     }
     printf("%s: %" PRIu32 " steps, %s%s\n", pass ? "pass" : "FAIL", pair->steps,

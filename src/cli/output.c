@@ -1,6 +1,7 @@
 #include "cli/output.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,8 @@ bool md_out_write(const char *bytes, size_t n) {
     }
     return !flush_failed();
 }
+
+json_t *md_out_number(double number) { return isfinite(number) ? json_real(number) : json_null(); }
 
 bool md_out_json(json_t *object) {
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;

@@ -11,6 +11,7 @@
 
 bool md_out_write(const char *bytes, size_t n); // and flushes; false: nothing more can be written
 bool md_out_json(json_t *object);               // one line; takes the reference
+json_t *md_out_number(double number);           // null where JSON has no such number: infinite or NaN
 // Flushes stdout; JSON that lacked memory is a failure, too. `status` is what the program is about to exit with; the
 // result is what it exits with.
 int md_out_finish(int status);

@@ -1,5 +1,6 @@
 // kv_config.json: how each layer's key-value cache is stored once it is quantized.
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "model/snapshot.h"
@@ -15,6 +16,10 @@ static md_status parse_entry(const json_t *entry, uint32_t layers, uint32_t head
     MD_TRY(md_json_get_int(entry, "bits", INT64_MIN, INT64_MAX, &bits, what, err));
     MD_TRY(md_json_get_int(entry, "group_size", INT64_MIN, INT64_MAX, &group, what, err));
     if (layer < 0) return md_fail(err, MD_E_FORMAT, "%s: \"layer_idx\" is missing", what);
+    const json_t *mode = json_object_get(entry, "mode");
+    if (mode && (!json_is_string(mode) || strcmp(json_string_value(mode), "affine") != 0))
+        return md_fail(err, MD_E_FORMAT, "%s: \"mode\" of layer %lld is %s, expected \"affine\"", what,
+                       (long long)layer, json_is_string(mode) ? json_string_value(mode) : md_json_type_name(mode));
     if (!json_object_get(entry, "bits"))
         return md_fail(err, MD_E_FORMAT, "%s: \"bits\" of layer %lld is missing, expected 4 or 8", what,
                        (long long)layer);

@@ -34,6 +34,7 @@ static bool signal_came(const sigset_t *set, uint64_t ms) {
 // Until a signal asks to end, or the model turns out not to load. The address is told when there is a model behind it,
 // or when loading it takes long.
 static void serve(md_app *app, const sigset_t *signals, const char *host, uint16_t port) {
+    const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : ""; // RFC 3986: an IPv6 address in a URL
     bool listening = false, said = false;
     uint64_t begin = md_clock_ms();
     while (!signal_came(signals, listening ? POLL_MS : FIRST_POLL_MS)) {
@@ -42,12 +43,13 @@ static void serve(md_app *app, const sigset_t *signals, const char *host, uint16
         bool ready = state == MD_SERVER_READY;
         if (!listening && (ready || md_clock_ms() - begin >= LONG_LOADING_MS)) {
             listening = true;
-            fprintf(stderr, "listening on http://%s:%u%s\n", host, port, ready ? "" : ", loading the model");
+            fprintf(stderr, "listening on http://%s%s%s:%u%s\n", open, host, close, port,
+                    ready ? "" : ", loading the model");
         }
         if (ready && !said) {
             said = true;
-            fprintf(stderr, "ready: http://%s:%u/v1 serves %s; chat at http://%s:%u/\n", host, port,
-                    md_scheduler_served(app->scheduler)->id, host, port);
+            fprintf(stderr, "ready: http://%s%s%s:%u/v1 serves %s; chat at http://%s%s%s:%u/\n", open, host, close,
+                    port, md_scheduler_served(app->scheduler)->id, open, host, close, port);
         }
     }
     fprintf(stderr, "finishing what runs; the same signal again ends at once\n");

@@ -26,8 +26,14 @@ static md_status give_ids(md_ids *from, md_status status, uint32_t **ids, size_t
     return MD_OK;
 }
 
+// A model without tokenizer.json has none.
+static md_status need_tokenizer(const md_tokenizer *tokenizer, md_error *err) {
+    return tokenizer ? MD_OK : md_fail(err, MD_E_USAGE, "no tokenizer: the model's folder has no tokenizer.json");
+}
+
 md_status md_encode(const md_tokenizer *tokenizer, const char *text, size_t size, uint32_t flags, uint32_t **ids,
                     size_t *n, md_error *err) {
+    MD_TRY(need_tokenizer(tokenizer, err));
     md_ids out;
     md_encode_options options = {.add_special = (flags & MD_ENCODE_ADD_SPECIAL) != 0,
                                  .parse_special = (flags & MD_ENCODE_PARSE_SPECIAL) != 0};
@@ -38,6 +44,7 @@ md_status md_encode(const md_tokenizer *tokenizer, const char *text, size_t size
 
 md_status md_encode_spans(const md_tokenizer *tokenizer, const md_text_span *spans, size_t span_count, bool add_special,
                           uint32_t **ids, size_t *n, md_error *err) {
+    MD_TRY(need_tokenizer(tokenizer, err));
     md_ids out;
     md_ids_init(&out, MAX_IDS);
     md_status status = md_tokenizer_encode_spans(tokenizer, spans, span_count, add_special, &out, err);
@@ -46,6 +53,7 @@ md_status md_encode_spans(const md_tokenizer *tokenizer, const md_text_span *spa
 
 md_status md_decode(const md_tokenizer *tokenizer, const uint32_t *ids, size_t n, bool skip_special, char **text,
                     size_t *size, md_error *err) {
+    MD_TRY(need_tokenizer(tokenizer, err));
     md_buf out;
     md_buf_init(&out, MAX_TEXT);
     md_status status = md_tokenizer_decode(tokenizer, ids, n, skip_special, &out, err);
@@ -79,10 +87,12 @@ md_status md_tokenizer_check(const md_tokenizer *tokenizer, uint32_t vocab, md_e
     return status;
 }
 
+enum { SEED_BITS = 53 }; // of a seed made here: every reader of JSON can take such a number and send it back
+
 uint64_t md_random_seed(void) {
     uint64_t seed;
-    if (getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) return seed;
+    if (getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) return seed >> (64 - SEED_BITS);
     struct timespec now; // a kernel without getrandom: the clock will do, this is no secret
     clock_gettime(CLOCK_REALTIME, &now);
-    return md_mix64((uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec);
+    return md_mix64((uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec) >> (64 - SEED_BITS);
 }

@@ -253,6 +253,8 @@ static void refuses_broken_kv_config(void **state) {
         {"[{\"layer_idx\": 1, \"bits\": \"8\"}]", "\"bits\" is a string"},
         {"[{\"layer_idx\": 1, \"bits\": 8, \"group_size\": 48}]", "\"group_size\" of layer 1 is 48"},
         {"[{\"layer_idx\": 1, \"bits\": 8, \"group_size\": 128}]", "is 128, which does not divide head_dim 64"},
+        {"[{\"layer_idx\": 1, \"bits\": 8, \"mode\": \"mxfp8\"}]", "\"mode\" of layer 1 is mxfp8, expected \"affine\""},
+        {"[{\"layer_idx\": 1, \"bits\": 8, \"mode\": 8}]", "\"mode\" of layer 1 is an integer"},
         {"[5]", "entry 0 is an integer"},
         {"{}", "is an object, expected an array"},
         {"[", "not valid JSON"},

@@ -73,5 +73,10 @@ with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([PROGRAM, "verify", "-m", folder, "--against", "reference", "--device", "cpu", "--steps", "2", *more],
                               capture_output=True, text=True, timeout=60)
         check(done.returncode == 1 and ("NaN" in done.stdout or more and not json.loads(done.stdout)["pass"]), f"NaN: {done}")
+    # JSON has no infinity and no NaN: such figures are null, and the object comes all the same.
+    done = subprocess.run([PROGRAM, "verify", "-m", folder, "--golden", f"{GOLDENS}/greedy-bf16-kv.json", "--device", "cpu", "--json"],
+                          capture_output=True, text=True, timeout=60)
+    found = json.loads(done.stdout)
+    check(done.returncode == 1 and found["nan"] == 100 and found["kl_mean"] is None and not found["pass"], f"NaN in a golden's run: {done}")
 
 finish("test_verify")

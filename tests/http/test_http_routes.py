@@ -1,5 +1,6 @@
 """Routes, methods, error objects and every field of the two OpenAI requests."""
 import json
+import os
 import subprocess
 import tempfile
 
@@ -238,6 +239,18 @@ def starting():
         wait_until(lambda: s.get("/health").status == 200, 30)
 
 
+def urls_of_ipv6():
+    """An address with colons stands in brackets (RFC 3986, section 3.2.2)."""
+    if not os.path.exists("/proc/net/if_inet6"):
+        print("skipped: no IPv6 here")
+        return
+    with Server("--host", "::1", loaded=False) as s:
+        wait_until(lambda: any(line.startswith("ready: ") for line in s.lines), 30)
+        for line in s.lines:
+            if "http://" in line:
+                assert line.count("http://[::1]:%d" % s.port) == line.count("http://"), line
+
+
 def refused_at_the_start():
     for args, status, say in [(["--kv", "5"], 2, "kv: found"), (["--kv", ""], 2, "kv: found"),
                               (["--kv", "Makefile"], 1, "Makefile"), (["--api-key", ""], 2, "--api-key is empty")]:
@@ -296,4 +309,4 @@ if __name__ == "__main__":
         main(routes, methods_and_paths, text_routes, bodies_that_are_no_request, fields_of_a_wrong_type_or_range,
              the_model_field, fields_that_are_off, logit_bias_and_penalties, stop_strings, prompts,
              a_prompt_beyond_the_context, text_can_not_become_a_control_token, one_bos, api_key_and_cors, starting,
-             refused_at_the_start, a_tokenizer_that_does_not_fit)
+             urls_of_ipv6, refused_at_the_start, a_tokenizer_that_does_not_fit)

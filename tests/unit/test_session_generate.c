@@ -304,6 +304,13 @@ static void test_refused(void **state) {
     md_generation *generation = NULL;
     md_piece piece;
     md_error said = {0};
+    char *text;
+    uint32_t *ids;
+    size_t n;
+    assert_int_equal(md_encode(NULL, "a", 1, 0, &ids, &n, &said), MD_E_USAGE); // a snapshot without tokenizer.json
+    assert_int_equal(md_encode_spans(NULL, NULL, 0, false, &ids, &n, &said), MD_E_USAGE);
+    assert_int_equal(md_decode(NULL, prompt, PROMPT, false, &text, &n, &said), MD_E_USAGE);
+    assert_non_null(strstr(said.message, "tokenizer.json"));
     OK(md_session_rewind(session, 2, &err));
     OK(md_generation_open(session, &(md_generation_params){.max_tokens = 1}, &generation, &err));
     assert_int_equal(md_generation_next(generation, &piece, &said), MD_E_USAGE); // no logits after a rewind
