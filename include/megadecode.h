@@ -167,6 +167,7 @@ typedef struct md_text_span {
 // beyond it, or what begins every text is, or texts become no tokens at all. md_model_open has this checked.
 MD_API md_status md_tokenizer_check(const md_tokenizer *tokenizer, uint32_t vocab, md_error *err);
 
+// The tokenizer may be NULL, as a model's without tokenizer.json is: that is MD_E_USAGE, of md_decode too.
 // *ids: an array of *n ids for md_free (never NULL on MD_OK). flags: MD_ENCODE_*.
 MD_API md_status md_encode(const md_tokenizer *tokenizer, const char *text, size_t size, uint32_t flags, uint32_t **ids,
                            size_t *n, md_error *err);

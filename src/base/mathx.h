@@ -49,15 +49,21 @@ static inline float md_expf(float x) {
 #define MD_WIDE_TOP 32768.0f
 #define MD_WIDE_LEAST_UNIT 0x1p-100f
 
+#define MD_UNIT_ROOM 1.0078125f // 1/128 over the greatest, so that no integer needs clamping
+enum {
+    MD_UNIT_BITS = 14,          // of the greatest's integer, below its leading one
+    MD_UNIT_LEAST_EXPONENT = 16 // biased, of the greatest: the unit stays a normal number
+};
+
 // The power of two that values of magnitude up to m share when they are written as integers of 16 bits:
 // t = fmaf(v, *inverse, MD_EXP_MAGIC) holds x = rint(v * *inverse) in its low 16 bits, and v is x times the unit but
 // for half a unit. |x| <= 32514, so that x is two signed digits of base 256 too (at most 32639). An m that is infinite
 // or NaN (or finite and within 1/128 of infinity) has a NaN for its unit. m: sign bit clear.
 static inline float md_shared_unit(float m, float *inverse) {
-    uint32_t exponent = md_f32_bits(m * 1.0078125f) >> 23 & 255; // 1/128 of room
-    if (exponent < 16) exponent = 16;                            // the unit stays a normal number
-    *inverse = md_f32_from_bits((268 - exponent) << 23);
-    return exponent == 255 ? md_f32_from_bits(0x7fc00000u) : md_f32_from_bits((exponent - 14) << 23);
+    uint32_t exponent = md_f32_bits(m * MD_UNIT_ROOM) >> 23 & 255;
+    if (exponent < MD_UNIT_LEAST_EXPONENT) exponent = MD_UNIT_LEAST_EXPONENT;
+    *inverse = md_f32_from_bits((254 + MD_UNIT_BITS - exponent) << 23);
+    return exponent == 255 ? md_f32_from_bits(0x7fc00000u) : md_f32_from_bits((exponent - MD_UNIT_BITS) << 23);
 }
 
 // sin and cos of an fp32 angle, |angle| < 2^24, computed in double and rounded once.

@@ -36,10 +36,11 @@ MD_INLINE float v_ints(const uint16_t *row, float inverse, void *x) {
 
 // md_shared_unit of 8 rows.
 MD_INLINE __m256 vec_units(__m256 top, __m256 *inverse) {
-    __m256i exponent = _mm256_castps_si256(_mm256_mul_ps(top, _mm256_set1_ps(1.0078125f)));
-    exponent = _mm256_max_epu32(_mm256_srli_epi32(exponent, 23), _mm256_set1_epi32(16));
-    *inverse = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_sub_epi32(_mm256_set1_epi32(268), exponent), 23));
-    __m256i unit = _mm256_slli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(14)), 23);
+    __m256i exponent = _mm256_castps_si256(_mm256_mul_ps(top, _mm256_set1_ps(MD_UNIT_ROOM)));
+    exponent = _mm256_max_epu32(_mm256_srli_epi32(exponent, 23), _mm256_set1_epi32(MD_UNIT_LEAST_EXPONENT));
+    *inverse =
+        _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_sub_epi32(_mm256_set1_epi32(254 + MD_UNIT_BITS), exponent), 23));
+    __m256i unit = _mm256_slli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(MD_UNIT_BITS)), 23);
     return _mm256_castsi256_ps(_mm256_mask_mov_epi32(unit, _mm256_cmpeq_epi32_mask(exponent, _mm256_set1_epi32(255)),
                                                      _mm256_set1_epi32(0x7fc00000)));
 }
