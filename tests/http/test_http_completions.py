@@ -42,11 +42,11 @@ def several_prompts():
 
 
 def streamed_prompts():
-    texts = ["Once upon a time", "The fox", "In the dark wood there"]
-    whole = server.complete(texts, max_tokens=20, temperature=0, logit_bias=ENDLESS)["choices"]
-    events = list(server.stream(COMPLETE, {"prompt": texts, "max_tokens": 20, "temperature": 0, "logit_bias": ENDLESS,
+    texts, most = ["Once upon a time", "The fox", "In the dark wood there"], 400  # long enough that they are read while they are made
+    whole = server.complete(texts, max_tokens=most, temperature=0, logit_bias=ENDLESS)["choices"]
+    events = list(server.stream(COMPLETE, {"prompt": texts, "max_tokens": most, "temperature": 0, "logit_bias": ENDLESS,
                                            "stream_options": {"include_usage": True}}))
-    assert events[-1] == "[DONE]" and events[-2]["choices"] == [] and events[-2]["usage"]["completion_tokens"] == 60
+    assert events[-1] == "[DONE]" and events[-2]["choices"] == [] and events[-2]["usage"]["completion_tokens"] == 3 * most
     text, ended, order = [""] * 3, [None] * 3, []
     for event in events[:-2]:
         choice, = event["choices"]
