@@ -17,7 +17,9 @@
 //   gates prompts MODEL WIDTH LENGTH...        tokens a second of prompts, WIDTH columns a step
 //   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
 //   gates profile MODEL DEPTH                  where a token's time goes
-//   gates tune MODEL DEPTHS TUNE...            ms a token at depths D,D,.. with each set of tunables (NAME=VALUE,..)
+//   gates tune MODEL COLUMNS DEPTHS TUNE...    ms a step of COLUMNS sequences at depths D,D,.. with each set of
+//   tunables
+//                                              (NAME=VALUE,..)
 //   gates compile MODEL TUNE [COLUMNS]         the kernel (of one column) to the cache of machine code, without a GPU
 //   gates inject MODEL                         delays change nothing; a dropped handoff is reported and survived
 // Prints one line a result; exit status 1 when a gate fails.
@@ -436,38 +438,48 @@ static md_kv *some_kv(md_engine *engine, uint32_t context) {
     return kv;
 }
 
-// The median and the least of 7 bursts over a cache of anything, and a digest of the tokens.
-static void tune_at(md_engine *engine, uint32_t depth) {
+// The median and the least of 7 bursts of `columns` sequences over caches of anything, and a digest of the tokens.
+static void tune_at(md_engine *engine, uint32_t columns, uint32_t depth) {
     md_error err;
-    md_kv *kv = some_kv(engine, depth + 256 + 1);
+    md_kv *kv[8];
+    for (uint32_t c = 0; c < columns; c++) kv[c] = some_kv(engine, depth + 256 + 1);
     double times[7];
     uint64_t digest = 0;
     for (int r = 0; r < 7; r++) {
-        md_burst_column column = {.kv = kv, .position = depth, .token = 5, .on_token = collect, .user = &digest};
+        md_burst_column column[8];
+        for (uint32_t c = 0; c < columns; c++)
+            column[c] =
+                (md_burst_column){.kv = kv[c], .position = depth, .token = 5 + c, .on_token = collect, .user = &digest};
         digest = 0;
         double start = now();
-        check(engine->ops->burst(engine, &(md_burst){&column, 1, 256}, &err), &err, "burst");
-        times[r] = (now() - start) / column.produced;
+        check(engine->ops->burst(engine, &(md_burst){column, columns, 256}, &err), &err, "burst");
+        times[r] = (now() - start) / column[0].produced;
         for (int k = r; k > 0 && times[k] < times[k - 1]; k--) {
             double t = times[k];
             times[k] = times[k - 1], times[k - 1] = t;
         }
     }
     printf(" %u: %.4f (%.4f) %04x ", depth, times[3] * 1e3, times[0] * 1e3, (uint32_t)digest & 0xffffu);
-    engine->ops->kv_close(engine, kv);
+    for (uint32_t c = 0; c < columns; c++) engine->ops->kv_close(engine, kv[c]);
 }
 
-static void tune(const char *depths, int n, char **tunes) {
+static void tune(uint32_t columns, const char *depths, int n, char **tunes) {
     md_error err;
     md_engine *engine = open_engine("resident", 0);
     md_cuda_engine *cuda = md_cuda_of(engine);
+    if (columns < 1 || columns > widest(engine)) {
+        printf("FAIL tune: %u columns; 1 to %u\n", columns, widest(engine));
+        exit(1);
+    }
     for (int i = 0; i < n; i++) {
         setenv("MEGADECODE_CUDA_TUNE", tunes[i], 1);
-        cuda->cu->cuModuleUnload(cuda->width[0].module);
-        cuda->width[0].module = NULL;
-        check(md_cuda_width_open(cuda, &cuda->width[0], &err), &err, tunes[i]);
+        for (uint32_t w = 0; w < cuda->width_count; w++) {
+            if (cuda->width[w].module) cuda->cu->cuModuleUnload(cuda->width[w].module);
+            cuda->width[w].module = NULL;
+            check(md_cuda_width_open(cuda, &cuda->width[w], &err), &err, tunes[i]);
+        }
         for (const char *at = depths; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-            tune_at(engine, (uint32_t)atoi(at));
+            tune_at(engine, columns, (uint32_t)atoi(at));
         printf("%s\n", tunes[i]);
         fflush(stdout);
     }
@@ -562,8 +574,8 @@ int main(int argc, char **argv) {
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
         profile((uint32_t)atoi(argv[3]), 96);
-    else if (strcmp(name, "tune") == 0 && argc > 4)
-        tune(argv[3], argc - 4, argv + 4);
+    else if (strcmp(name, "tune") == 0 && argc > 5)
+        tune((uint32_t)atoi(argv[3]), argv[4], argc - 5, argv + 5);
     else if (strcmp(name, "compile") == 0 && argc > 3)
         compile(argv[3], argc > 4 ? (uint32_t)atoi(argv[4]) : 1);
     else if (strcmp(name, "prefill") == 0)
