@@ -12,7 +12,9 @@
 //   gates sampling MODEL TOKENS GROUPS         tokens the kernel samples against the host's sampler, alone and together
 //   gates cancel MODEL                         how soon a burst ends
 //   gates context MODEL LENGTH...              cut prompts at each length: one column against eight, bitwise
-//   gates prefill MODEL LENGTH...              prompts in launches of their own: caches and logits against token by
+//   gates deep MODEL LENGTH FROM               the last tokens of LENGTH in every way; before FROM the caches hold
+//   anything gates prefill MODEL LENGTH...              prompts in launches of their own: caches and logits against
+//   token by
 //                                              token
 //   gates prompts MODEL WIDTH LENGTH...        tokens a second of prompts, WIDTH columns a step
 //   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
@@ -570,6 +572,8 @@ int main(int argc, char **argv) {
         gate_sampling(argv[2], (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
     else if (strcmp(name, "context") == 0)
         gate_context(argc - 3, argv + 3);
+    else if (strcmp(name, "deep") == 0 && argc > 4)
+        gate_deep((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
     else if (strcmp(name, "bench") == 0 && argc > 4)
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)
