@@ -4,6 +4,7 @@
 //                                              steps of up to WIDEST columns
 //   gates graph MODEL STEPS                    bursts of resident, ops, and ops in a graph: the same tokens and caches
 //   gates host MODEL                           what the host refuses or takes back, on a real driver
+//   gates nan MODEL                            what is no number in a cache stays so when it is quantized
 //   gates reference MODEL STEPS CPU            resident against an engine on the CPU (reference, cpu-resident, cpu-ops:
 //   they
 //                                              give the same bits): mean KL over STEPS tokens
@@ -560,6 +561,8 @@ int main(int argc, char **argv) {
         gate_graph((uint32_t)atoi(argv[3]));
     else if (strcmp(name, "host") == 0)
         gate_host();
+    else if (strcmp(name, "nan") == 0)
+        gate_nan();
     else if (strcmp(name, "reference") == 0 && argc > 5)
         gate_reference((uint32_t)atoi(argv[3]), argv[4], atof(argv[5]));
     else if (strcmp(name, "logits") == 0 && argc > 5)

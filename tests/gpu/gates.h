@@ -23,6 +23,7 @@ uint32_t caches_differ(md_engine *engine, md_kv *a, md_kv *b, uint32_t from, uin
 void gate_sampling(const char *path, uint32_t tokens, uint32_t groups); // 0 groups: all
 void gate_graph(uint32_t steps);
 void gate_host(void);
+void gate_nan(void);
 void gate_deep(uint32_t length, uint32_t from);
 void gate_prefill(int n, char **lengths);
 void bench_prompts(uint32_t width, int n, char **lengths);
