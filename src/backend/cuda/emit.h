@@ -12,6 +12,7 @@ typedef struct md_cuda_target {
     char arch[16];         // "sm_90a"
     uint32_t shared_bytes; // shared memory a block may have
     bool ring;             // bulk copies: sm_90 and later
+    bool lends;            // warps hand registers to others (setmaxnreg): sm_90a
 } md_cuda_target;
 
 // The target of a compute capability or of a name ("sm_90a"); MD_E_UNSUPPORTED for what the kernels can't run on.
@@ -29,8 +30,8 @@ typedef struct md_cuda_emit_options {
     const char *tune; // "NAME=VALUE,..." in place of defaults, for measurements; may be NULL
 } md_cuda_emit_options;
 
-// Threads of a CTA of that source: the consumer warps and the producer.
-uint32_t md_cuda_threads(const md_cuda_emit_options *options);
+// Threads of a CTA of that source: the consumer warps and the producer's.
+uint32_t md_cuda_threads(const md_cuda_target *target, const md_cuda_emit_options *options);
 
 // Appends the source to `out`.
 md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target, const md_cuda_emit_options *options,

@@ -156,7 +156,7 @@ uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes) {
     const md_snapshot *model = shape->plan->snapshot;
     uint32_t columns = MD_CUDA_COLUMNS, segment = md_cuda_segment_bytes(shared_bytes);
     // Digits and sums of a block, and its bf16 values where weights are not quantized; rotations, tokens.
-    uint32_t column = shape->blocks_max * (3 * MD_MMA_BLOCK + 16) + model->head_dim * 4 + 128;
+    uint32_t column = shape->blocks_max * (2 * MD_MMA_BLOCK + 16) + model->head_dim * 4 + 128;
     for (uint32_t i = 0; i < shape->format_count; i++)
         if (shape->format[i].cell > MD_CELL_Q8) {
             column += (shape->blocks_max * MD_MMA_BLOCK + 32) * 2;
