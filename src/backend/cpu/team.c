@@ -318,7 +318,7 @@ md_status md_team_open(uint32_t workers, const md_topology *topology, md_team **
         if (failed) {
             md_team_close(team, 0);
             return md_fail(err, MD_E_IO, "%u workers asked for, %u threads made besides the caller's: %s", workers,
-                           team->started, strerror(failed));
+                           w - 1, strerror(failed));
         }
         pin(team->worker[w].thread, topology->cpu[w % topology->count]);
     }
