@@ -244,6 +244,7 @@ md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target,
                        md_buf *out, md_error *err) {
     const md_snapshot *model = shape->plan->snapshot;
     MD_TRY(md_cuda_tune_check(options->tune, err));
+    if (!options->tune || !*options->tune) MD_TRY(md_cuda_shared_check(shape, target, options, err));
     md_buf_printf(
         out,
         "// megadecode %s: %s.\n"
