@@ -37,21 +37,24 @@ static __device__ __forceinline__ void rows_ask(const md_ctx &ctx, const md_kv_l
         keys[k] = md_keys{};
         if (position < cached) keys_load(keys[k], (const u16 *)kv.k + at + position * HEAD_DIM, ctx.lane & 3, false);
     }
-    constexpr u32 units = HEAD_DIM * 2 / UNIT; // of a row
+    constexpr u32 units = HEAD_DIM * 2 / UNIT, rows = CONSUMERS / units; // of a row; rows a pass, where they are whole ones
     const u8 *from = (const u8 *)((const u16 *)kv.v + at);
-    const u32 end = (item.n + 15) / 16 * 16;
+    if (CONSUMERS % units) {
+#pragma unroll 1
+        for (u32 i = ctx.tid; i < cached * units; i += CONSUMERS)
+            copy16_async(ctx.smem + md_map::v + i / units * V_STRIDE + i % units * UNIT, from + i * UNIT);
+    } else { // from two addresses: one that changed would have to wait for the copy before
+        const u32 row = ctx.tid / units, to = ctx.smem + md_map::v + row * V_STRIDE + ctx.tid % units * UNIT;
 #pragma unroll
-    for (u32 pass = 0; pass < ATTN_ROWS * units / CONSUMERS; pass++) {
-        const u32 i = pass * CONSUMERS + ctx.tid;
-        const u32 row = CONSUMERS % units ? i / units : ctx.tid / units + pass * (CONSUMERS / units), unit = CONSUMERS % units ? i % units : ctx.tid % units;
-        u8 *to = SH_V + row * V_STRIDE + unit * UNIT;
-        if (row < cached)
-            copy16_async(to, from + row * (HEAD_DIM * 2) + unit * UNIT);
-        else if (row >= item.n && row < end)
-            *(uint4 *)to = make_uint4(0, 0, 0, 0);
+        for (u32 pass = 0; pass < ATTN_ROWS / rows; pass++)
+            if (row + pass * rows < cached) copy16_async(to + pass * (rows * V_STRIDE), from + ctx.tid * UNIT + pass * (CONSUMERS * UNIT));
+    }
+#pragma unroll
+    for (u32 i0 = 0; i0 < 15 * units; i0 += CONSUMERS) {
+        const u32 i = i0 + ctx.tid, row = item.n + i / units;
+        if (row < (item.n + 15) / 16 * 16) *(uint4 *)(SH_V + row * V_STRIDE + i % units * UNIT) = make_uint4(0, 0, 0, 0);
     }
 }
-static_assert(HEAD_DIM % 16 == 0 && ATTN_ROWS * 2 % CONSUMERS == 0, "the passes cover a block");
 
 // Queries, and with `own` the token's key and value, from the exchange to shared memory: PART_BATCH entries a lane at a
 // time, the first of which are asked for before everything else.

@@ -52,6 +52,10 @@ struct md_params {
     md_choice choice[MAX_COLUMNS];
 };
 
+// For the compiler, which puts what is rare out of the way: a jump to code not fetched lately costs 50 cycles.
+#define USUALLY(x) __builtin_expect(!!(x), 1)
+#define RARELY(x) __builtin_expect(!!(x), 0)
+
 // ---- bf16 and fp32 ------------------------------------------------------------------------------------------------
 
 static __device__ __forceinline__ float bf_lo(u32 pair) { return __uint_as_float(pair << 16); }
@@ -192,9 +196,10 @@ static __device__ __forceinline__ void shared_put(u32 at, float2 v) {
 }
 
 // 16 bytes from global to shared memory without a register between; wait, then a barrier before others read.
-static __device__ __forceinline__ void copy16_async(void *to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+static __device__ __forceinline__ void copy16_async(u32 to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+static __device__ __forceinline__ void copy16_async(void *to, const void *from) { copy16_async(shared_address(to), from); }
 static __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // 16 bytes read or written as one: the data is its own flag, so relaxed order is enough; gpu scope, because CTAs of one

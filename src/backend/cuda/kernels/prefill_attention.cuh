@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, ATTENTION_CTAS) md_prefi
     const u32 begin = blockIdx.z * ATTN_ROWS, last = column.position + span.count - 1;
     if (begin > last) return;
     md_ctx ctx;
-    ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
+    ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32, ctx.smem = shared_address(shared);
     const md_kv_layer kv = ((const md_kv_layer *)column.kv)[p.layer];
     md_item item;
     item.head = blockIdx.y, item.block = blockIdx.z, item.own = false;

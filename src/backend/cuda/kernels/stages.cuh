@@ -144,7 +144,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const md_params *p = ctx.p;
     const uint4 run = shared_uint4(ctx.smem + md_map::runs + stage * 16); // {first unit, unit after the last, first item, items}
     const u32 first = run.z, count = run.w, tag = TAG(ctx, stage);
-    if (count == 0) return false;
+    if (RARELY(count == 0)) return false;
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
     constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
@@ -186,16 +186,16 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         constexpr bool known = NC == 1 && !is_kind<KIND, md_head>; // a case of its own where it is the usual one
         u32 red = lane.red;
         if constexpr (keep)
-            if (fits && !done && lane.tile < n) {
+            if (USUALLY(fits && !done) && lane.tile < n) {
                 kept_sum<KIND>(kept, lane, red, ctx.lane);
                 red += TILE_RED(NC);
                 lane_next<NC, KIND>(stream, tiles, lane, 1);
             }
-        if (known && fits)
+        if (known && USUALLY(fits))
             tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, red, done + n, true, columns);
         else
             tiles_product<NC, KIND, false>(ctx, stream, tiles, lane, red, done + n, fits, columns);
-        if (stream.failed || ctx.failed) {
+        if (RARELY(stream.failed || ctx.failed)) {
             u64 long_ago = 1; // the weights did not come: said as a wait for their position
             if (!ctx.failed) wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
             ctx.failed = true;
@@ -225,9 +225,9 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                 old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
-        if (is_failure(ctx, failure_word(ctx))) return true;
+        if (RARELY(is_failure(ctx, failure_word(ctx)))) return true;
         SPENT(OUT);
-        if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
+        if (RARELY(done + fit < all)) consumers_sync(); // the sums are about to be overwritten
     }
     stream_release(stream, tiles.end, ctx.lane); // all of it has landed
     if (NC == 1) ctx.red ^= RED_FLOATS / 2; // others may still be adding when this warp has its next partial sums
