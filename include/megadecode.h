@@ -97,7 +97,8 @@ typedef struct md_model_info {
     uint32_t eos_count;
     uint32_t workers;
     uint32_t max_columns;       // widest step the engine computes
-    uint32_t prompt_columns;    // tokens of a prompt it computes at once: max_columns or more
+    uint32_t prompt_columns;    // tokens of a prompt it computes at once, and between two calls of `progress`: 1
+                                // (reference) to 512 (a GPU)
     uint64_t weight_bytes;      // memory the engine holds the weights in
     uint64_t bytes_per_token;   // weight bytes a decode step reads
     uint64_t kv_bytes_bf16;     // KV cache bytes of one position in bf16
