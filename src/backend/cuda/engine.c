@@ -128,7 +128,7 @@ md_status md_cuda_width_open(md_cuda_engine *engine, md_cuda_width *width, md_er
     MD_TRY_GOTO(MD_CU(engine, cuFuncSetAttribute(width->step, CU_FUNC_MAX_DYNAMIC_SHARED, (int)target->shared_bytes),
                       "shared memory of the kernel"));
     width->shared_bytes = target->shared_bytes;
-    width->threads = md_cuda_threads(&options);
+    width->threads = md_cuda_threads(target, &options);
     int per_sm = 0;
     MD_TRY_GOTO(MD_CU(
         engine,
