@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """The commands run, inspect and tokenize as people and programs use them: output, exit status, mistakes, pipes."""
+import errno
 import json
 import os
 import pty
 import select
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -98,6 +100,22 @@ def test_wrong_usage():
                           ("-n", "18446744073709551616"), ("--top-k", " 5"), ("-c", "0")]:
         refused(2, "run", "-p", "x", option, value, say=f'found "{value}"')
     refused(2, "run", "-p", "x", "-f", "y", say="exclude each other")
+    bench = ["bench", "-p", "0", "-n", "2", "-r", "1"]
+    for words, one, other in [(["run", "-p", "x", "--echo", "--json"], "--echo", "--json"), (["run", "-p", "x", "-t", "1", "--groups", "2", "--device", "cpu"], "threads 1", "groups 2"),
+                              ([*bench, "-o", "svg", "--json"], "--output svg", "--json"), ([*bench, "-o", "md", "--json"], "--output md", "--json"),
+                              ([*bench, "--json", "-o", "csv"], "--output csv", "--json"), (["inspect", "-o", "svg", "--json"], "--output svg", "--json"),
+                              (["inspect", "--json", "-o", "text"], "--output text", "--json"), ([*bench, "--ab", "ops,resident", "--engine", "ops"], "--ab", "--engine"),
+                              ([*bench, "--stages", "-o", "csv", "--sweep-depth", "8"], "--stages", "sweeps"), ([*bench, "--stages", "-o", "csv", "--sweep-groups"], "--stages", "sweeps"),
+                              ([*bench, "--stages", "-o", "csv", "--ab", "ops,resident"], "--stages", "--ab"),
+                              (["verify", "--golden", "x", "--steps", "3"], "--steps", "--against"), (["verify", "--golden", "x", "--prompt", "y"], "--prompt", "--against"),
+                              (["verify", "--golden", "x", "--against", "ops"], "--golden", "--against")]:
+        refused(2, *words, say=[one, other])
+    for words in [[*bench, "-o", "json", "--json"], ["inspect", "--json", "-o", "json"], ["run", "-p", "x", "-n", "1", "-t", "2", "--groups", "2", "--json", "--device", "cpu"],
+                  [*bench, "--json", "-t", "2", "--sweep-groups", "--device", "cpu"]]:
+        code, out, err = call(*words)
+        check(code == 0 and isinstance(json.loads(out), dict), f"{words}: {code} {err}")
+    for command, say in [("bench", "md, json, csv or svg"), ("inspect", "text, json or svg")]:
+        refused(2, command, "-o", "png", say=['--output: found "png"', say])
     refused(2, "run", "-p", "x", "word", say='found "word"')
     refused(2, "run", "-p", "x", "--engine", "warp", say=["warp", "resident, ops or reference"])
     refused(2, "run", "-p", "x", "--device", "tpu", say=["tpu", "cpu, cuda or cuda:N"])
@@ -114,7 +132,11 @@ def test_environment():
     words = ["run", "-p", "x", "-n", "1", "--temp", "0"]
     for name, value, say in [("LOG", "loud", "error, warn, info or debug"), ("LOG", "WARN", "error, warn, info or debug"),
                              ("ENGINE", "warp", "resident, ops or reference"), ("DEVICE", "tpu", "cpu, cuda or cuda:N"),
-                             ("THREADS", "many", "a number from 0"), ("THREADS", "-1", "a number from 0"), ("GROUPS", "x", "a number from 0"),
+                             ("THREADS", "many", "a whole number from 1 to 1024"), ("THREADS", "-1", "a whole number from 1 to 1024"),
+                             ("THREADS", "0", "a whole number from 1 to 1024"), ("THREADS", "1025", "a whole number from 1 to 1024"),
+                             ("THREADS", "1e1", "a whole number from 1 to 1024"), ("THREADS", "99999999999999999999", "a whole number from 1 to 1024"),
+                             ("GROUPS", "x", "a whole number from 1 to 1024"), ("GROUPS", "0", "a whole number from 1 to 1024"),
+                             ("DEVICE", "cuda:x", "cpu, cuda or cuda:N"), ("DEVICE", "cuda:", "cpu, cuda or cuda:N"),
                              ("CPU", "warp", "scalar, avx2, avx512, avx512vnni, avx512bf16 or neon"), ("API_KEY", "", "MEGADECODE_API_KEY is empty")]:
         command = words if value else ["serve", "--port", "0"]
         refused(2, *command, env={"MEGADECODE_" + name: value}, say=["MEGADECODE_" + name, value, say])
@@ -170,11 +192,11 @@ def test_unusual_input():
     words = ["-n", "5", "--temp", "0"]
     expected = call("run", "-p", "Once upon a time", *words)[1]
     check(call("run", "-f", "/dev/stdin", *words, stdin=b"Once upon a time\n")[1] == expected, "run -f /dev/stdin")
-    refused(1, "run", "-f", "tests", say="tests can't be read")
+    refused(1, "run", "-f", "tests", say="tests: cannot read: Is a directory")
     # Without its standard streams a program opens files under their numbers: no model may be read as the prompt.
     for command in [["run", "-n", "5"], ["chat"], ["tokenize"]]:
         done = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&-', PROGRAM, *command], capture_output=True, timeout=120)
-        check(done.returncode == 1 and done.stdout == b"" and b"standard input can't be read" in done.stderr,
+        check(done.returncode == 1 and done.stdout == b"" and b"standard input: cannot read: " in done.stderr,
               f"{command} without standard input: {done}")
     done = subprocess.run(["sh", "-c", 'exec "$0" "$@" >&-', PROGRAM, "run", "-p", "x", *words], capture_output=True)
     check(done.returncode == 1 and b"standard output failed" in done.stderr, f"without standard output: {done}")
@@ -222,6 +244,63 @@ def test_broken_optional_files():
                         os.symlink(os.path.abspath(f"{MODEL}/{file}"), f"{folder}/{file}")
                 spoil(f"{folder}/{name}")
                 refused(1, "run", "-m", folder, "-p", "x", "-n", "1", say=name)
+
+
+def test_reasons_of_paths():
+    """What can't be opened says why; only what is not there is called missing."""
+    run = ["run", "-p", "x", "-n", "1"]
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink("loop", f"{folder}/loop")
+        long = f"{folder}/" + "n" * 300
+        for path, reason in [(f"{folder}/loop", os.strerror(errno.ELOOP)), (long, os.strerror(errno.ENAMETOOLONG)),
+                             (f"{folder}/loop/x", os.strerror(errno.ELOOP))]:
+            for command in [[*run, "-m", path], ["inspect", "-m", path], ["serve", "--port", "0", "-m", path], [*run[:1], "-f", path],
+                            [*run, "--kv", path], ["verify", "--golden", path], ["serve", "--port", "0", "--chat-template-file", path],
+                            ["chat", "--chat-template-file", path], ["synth", "--config", path, "-o", f"{folder}/made"]]:
+                refused(1, *command, say=[path, reason])
+        refused(1, "synth", "--config", f"{MODEL}/config.json", "-o", long, say=[long, os.strerror(errno.ENAMETOOLONG)])
+        refused(1, *run, "-m", f"{folder}/none", say=[f"{folder}/none", "no such folder"])
+        refused(1, *run, "--kv", f"{folder}/none", say=[f"{folder}/none", "no such file"])
+
+
+def test_permissions():
+    """The same of folders that may not be searched and files that may not be read, as a user who is not root."""
+    if os.geteuid() != 0:
+        user = {}
+    else:
+        user = {"user": 65534, "group": 65534, "extra_groups": []}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        program, model, closed = f"{folder}/megadecode", f"{folder}/model", f"{folder}/closed"
+        shutil.copy(PROGRAM, program)
+        shutil.copytree(MODEL, model)
+        os.mkdir(closed)
+        env = {**os.environ, "HOME": folder, "HF_HOME": closed}
+
+        def denied(path, *words):
+            done = subprocess.run([program, *words], capture_output=True, text=True, timeout=120, env=env, cwd=folder, stdin=subprocess.DEVNULL, **user)
+            check(done.returncode == 1 and not done.stdout and path in done.stderr and "Permission denied" in done.stderr, f"{words}: {done}")
+
+        run = ["run", "-p", "x", "-n", "1", "-m", model]
+        try:
+            os.chmod(closed, 0)
+            for path in [f"{closed}/x", closed]:
+                denied(path, "run", "-p", "x", "-m", path)
+            denied(f"{closed}/hub/models--org--name", "run", "-p", "x", "-m", "org/name")
+            for words in [["-f"], ["-p", "x", "--kv"]]:
+                denied(f"{closed}/x", "run", "-m", model, *words, f"{closed}/x")
+            denied(f"{closed}/x", "verify", "-m", model, "--golden", f"{closed}/x")
+            for command in ["chat", "serve"]:
+                denied(f"{closed}/x", command, "-m", model, "--chat-template-file", f"{closed}/x")
+            denied(f"{closed}/x", "synth", "--config", f"{model}/config.json", "-o", f"{closed}/x")
+            for name in os.listdir(model):
+                if not name.endswith(".json") and not name.endswith(".safetensors"):
+                    continue
+                os.chmod(f"{model}/{name}", 0)
+                denied(f"{model}/{name}", *run)
+                os.chmod(f"{model}/{name}", 0o644)
+        finally:
+            os.chmod(closed, 0o755)
 
 
 def test_sampling():

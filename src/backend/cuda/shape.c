@@ -151,19 +151,3 @@ void md_cuda_shape_free(md_cuda_shape *shape) {
 }
 
 uint32_t md_cuda_segment_bytes(uint32_t shared_bytes) { return shared_bytes >= 160 << 10 ? 16384 : 8192; }
-
-uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes) {
-    const md_snapshot *model = shape->plan->snapshot;
-    uint32_t columns = MD_CUDA_COLUMNS, segment = md_cuda_segment_bytes(shared_bytes);
-    // Digits and sums of a block, and its bf16 values where weights are not quantized; rotations, tokens.
-    uint32_t column = shape->blocks_max * (3 * MD_MMA_BLOCK + 16) + model->head_dim * 4 + 128;
-    for (uint32_t i = 0; i < shape->format_count; i++)
-        if (shape->format[i].cell > MD_CELL_Q8) {
-            column += (shape->blocks_max * MD_MMA_BLOCK + 32) * 2;
-            break;
-        }
-    const uint64_t ring = 2 * segment + segment;                                         // and what lies behind its end
-    const uint64_t others = (uint64_t)shape->plan->stage_count * 16 + (32 << 10) + 2048; // tables, partial sums
-    while (columns > 1 && columns * (uint64_t)column + others + ring > shared_bytes) columns /= 2;
-    return columns;
-}

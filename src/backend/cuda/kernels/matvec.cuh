@@ -5,11 +5,10 @@
 // alone, so that the sums of a row are the same whoever computes its tile: CONSUMER_WARPS / SPLIT tiles are under way at
 // once, and the SPLIT partial sums of a tile meet in shared memory and are added in order.
 //
-// Quantized weights are multiplied as integers: codes (bytes; a nibble becomes a byte by one `and`, the high ones sixteen
-// times too large) times the digits of the input (input.cuh) by mma.m16n8k32. A group's sum of a digit is an exact
-// integer below 2^22; it starts at MAGIC_INT, so that its bits read as an fp32 number are MAGIC_FLOAT plus it.
-// With one column the three digits are columns 0..2 of B; with more, a digit of all columns is a B of its own.
-// A row is then  sum over groups of  scale * input scale * (65536 D2 + 256 D1 + D0)  +  bias * sum of the group's inputs.
+// Quantized weights are multiplied as integers: codes (bytes; of packed nibbles the low and the high ones) times the digits
+// of the input (input.cuh) by mma.m16n8k32. With one column the two digits are columns 0 and 1 of B; with more, a digit of
+// all columns is a B of its own. A group's sum of digit 0 plus 256 times that of digit 1 is an exact integer below 2^31.
+// A row is then  sum over groups of  scale * unit * (D0 + 256 D1)  +  bias * sum of the group's inputs.
 
 #define B_TILES(NC) ((NC) == 1 ? 1 : DIGITS)  // B operands of a product
 #define OUTPUTS(NC) ((NC) == 1 ? 2 : 4)       // of a lane: rows g and g + 8 {by columns 2 t, 2 t + 1}
@@ -50,43 +49,46 @@ template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &
 }
 
 // {scale of row g, of row g + 8, bias of g, of g + 8}
+static __device__ __forceinline__ void scales_of(float (&sb)[4], uint2 v) {
+    sb[0] = bf_lo(v.x), sb[1] = bf_hi(v.x), sb[2] = bf_lo(v.y), sb[3] = bf_hi(v.y);
+}
 template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&sb)[4], md_at at) {
     if (WIDE) {
         uint4 v = stream_uint4(at);
         sb[0] = __uint_as_float(v.x), sb[1] = __uint_as_float(v.y), sb[2] = __uint_as_float(v.z), sb[3] = __uint_as_float(v.w);
     } else {
-        uint2 v = stream_uint2(at);
-        sb[0] = bf_lo(v.x), sb[1] = bf_hi(v.x), sb[2] = bf_lo(v.y), sb[3] = bf_hi(v.y);
+        scales_of(sb, stream_uint2(at));
     }
 }
 
-// A lane's sums of a tile: digits of rows g and g + 8 by the lane's two columns of D, {g:c, g:c+1, g+8:c, g+8:c+1}, and
-// what the biases give.
+// A lane's sums of a tile: of rows g and g + 8 by the lane's columns of D, {g:c, g+8:c} of one, {g:c, g:c+1, g+8:c, g+8:c+1};
+// of the products, and what the biases give.
 template <int NC> struct md_sums {
-    float digit[B_TILES(NC)][4];
-    float bias[OUTPUTS(NC)];
+    float row[OUTPUTS(NC)], bias[OUTPUTS(NC)];
 };
+
+template <int NC> static __device__ __forceinline__ void sums_out(float (&out)[OUTPUTS(NC)], const md_sums<NC> &sums) {
+#pragma unroll
+    for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sums.row[i] + sums.bias[i];
+}
 
 // A lane's codes of a block of a quantized tile, as operands A of the block's two products, and its scales.
 template <u32 SETS> struct md_codes {
-    uint4 first, second; // of 4-bit cells the second are sixteen times too large, but for ONE_SUM
+    uint4 first, second;
     float sb[SETS][4];
 };
-// The two products of a group of 64 or more can be one sum, which costs less arithmetic where a tile has many columns, or
-// two that don't wait for each other. Both are exact, so the bits are the same.
-template <u32 CELL, u32 WIDE, u32 SETS, bool ONE_SUM = false>
-static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes, md_at scales) {
+template <u32 CELL, u32 SETS> static __device__ __forceinline__ void codes_read(md_codes<SETS> &w, md_at codes) {
     w.first = stream_uint4(codes);
     if (CELL == CELL_Q4) {
-        const u32 high = 0xf0f0f0f0u, low = 0x0f0f0f0fu;
-        if (ONE_SUM && SETS == 1)
-            w.second = make_uint4(w.first.x >> 4 & low, w.first.y >> 4 & low, w.first.z >> 4 & low, w.first.w >> 4 & low);
-        else
-            w.second = make_uint4(w.first.x & high, w.first.y & high, w.first.z & high, w.first.w & high);
+        const u32 low = 0x0f0f0f0fu;
+        w.second = make_uint4(w.first.x >> 4 & low, w.first.y >> 4 & low, w.first.z >> 4 & low, w.first.w >> 4 & low);
         w.first = make_uint4(w.first.x & low, w.first.y & low, w.first.z & low, w.first.w & low);
     } else {
         w.second = stream_uint4(codes + 512);
     }
+}
+template <u32 CELL, u32 WIDE, u32 SETS> static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes, md_at scales) {
+    codes_read<CELL>(w, codes);
 #pragma unroll
     for (u32 set = 0; set < SETS; set++) scales_load<WIDE>(w.sb[set], scales + set * (WIDE ? 8 : 4) * UNIT);
 }
@@ -105,32 +107,26 @@ static __device__ __forceinline__ void block_biases(md_sums<NC> &sums, const md_
     }
 }
 
-// One block of a quantized tile: sums += W * x.
-template <u32 CELL, bool ONE_SUM = false, u32 SETS, int NC>
+// One block of a quantized tile: sums += W * x. Groups of 64 or more are one integer, of 32 two.
+template <u32 SETS, int NC>
 static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, const md_codes<SETS> &w, const md_acts<NC> &x) {
-    constexpr bool q4 = CELL == CELL_Q4 && !(ONE_SUM && SETS == 1);
+    int d[B_TILES(NC)][SETS][4];
 #pragma unroll
     for (u32 j = 0; j < B_TILES(NC); j++) {
         const uint4 b = x.b[j];
-        int d[2][4];
-        mma_codes_first(d[0], w.first, b.x, b.y);
-        if (q4 || SETS == 2)
-            mma_codes_first(d[1], w.second, b.z, b.w);
+        mma_codes_first(d[j][0], w.first, b.x, b.y);
+        if (SETS == 1)
+            mma_codes(d[j][0], w.second, b.z, b.w);
         else
-            mma_codes(d[0], w.second, b.z, b.w);
+            mma_codes_first(d[j][SETS - 1], w.second, b.z, b.w);
+    }
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            const u32 row = i / 2, column = NC == 1 ? 0 : i % 2;
+    for (u32 i = 0; i < OUTPUTS(NC); i++) {
+        const u32 row = NC == 1 ? i : i / 2, column = NC == 1 ? 0 : i % 2;
 #pragma unroll
-            for (u32 set = 0; set < SETS; set++) {
-                float v = __int_as_float(d[set][i]), scale = w.sb[set][row] * x.scale[column];
-                if (q4 && SETS == 1)
-                    v = fmaf(__int_as_float(d[1][i]), 1.0f / 16, v) - MAGIC_FLOAT * (1 + 1.0f / 16); // exact, all of it
-                else
-                    v -= MAGIC_FLOAT;
-                if (q4 && set == 1) scale *= 1.0f / 16;
-                sums.digit[j][i] = fmaf(scale, v, sums.digit[j][i]);
-            }
+        for (u32 set = 0; set < SETS; set++) {
+            const int low = NC == 1 ? d[0][set][2 * i] : d[0][set][i], high = NC == 1 ? d[0][set][2 * i + 1] : d[B_TILES(NC) - 1][set][i];
+            sums.row[i] = fmaf(w.sb[set][row] * x.scale[column], __int2float_rn(low + 256 * high), sums.row[i]);
         }
     }
     block_biases<SETS, NC>(sums, w, x);
@@ -147,10 +143,6 @@ template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&su
             mma(sum, a.x, a.y, a.z, a.w, j % 2 ? b.z : b.x, j % 2 ? b.w : b.y);
         }
     }
-}
-
-static __device__ __forceinline__ float digits_join(float low, float mid, float high) {
-    return fmaf(65536.0f, high, fmaf(256.0f, mid, low));
 }
 
 // A warp's share of its next TILES tiles to the lane's outputs. With one column only the lanes of column 0 (t = 0) have any.
@@ -202,25 +194,13 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
                 for (u32 tile = 0; tile < TILES; tile++) {
                     md_codes<SETS ? SETS : 1> w;
                     codes_load<CELL, WIDE>(w, codes[tile] + j * size * UNIT, scales[tile] + j * size * UNIT);
-                    block_codes<CELL>(sums[tile], w, acts);
+                    block_codes(sums[tile], w, acts);
                 }
             }
         }
     }
 #pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) {
-#pragma unroll
-        for (u32 i = 0; i < OUTPUTS(NC); i++) {
-            float low, mid, high;
-            if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
-                low = sums[tile].digit[0][2 * i], mid = sums[tile].digit[0][2 * i + 1];
-                high = __shfl_down_sync(~0u, sums[tile].digit[0][2 * i], 1);
-            } else {
-                low = sums[tile].digit[0][i], mid = sums[tile].digit[B_TILES(NC) / 2][i], high = sums[tile].digit[B_TILES(NC) - 1][i];
-            }
-            out[tile][i] = digits_join(low, mid, high) + sums[tile].bias[i];
-        }
-    }
+    for (u32 tile = 0; tile < TILES; tile++) sums_out<NC>(out[tile], sums[tile]);
 }
 
 // Units of one block of a format.
@@ -311,7 +291,22 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
     return x;
 }
 
-// The partial sums of the warp's next TILES tiles to `red` in SH_RED.
+// A lane's outputs of TILES tiles to `red` in SH_RED; a tile's partial sums are TILE_RED bytes.
+#define TILE_RED(NC) (CONSUMER_WARPS * 16 * (NC)*4)
+template <int NC, u32 TILES> static __device__ __forceinline__ void sums_put(const float (&out)[TILES][OUTPUTS(NC)], u32 red, u32 lane) {
+#pragma unroll
+    for (u32 tile = 0; tile < TILES; tile++) {
+        const u32 to = red + tile * TILE_RED(NC);
+        if (NC == 1) {
+            if (lane % 4 == 0) shared_put(to, out[tile][0]), shared_put(to + 32, out[tile][1]);
+        } else if (lane % 4 * 2 < NC) {
+            shared_put(to, make_float2(out[tile][0], out[tile][1]));
+            shared_put(to + 8 * NC * 4, make_float2(out[tile][OUTPUTS(NC) - 2], out[tile][OUTPUTS(NC) - 1]));
+        }
+    }
+}
+
+// The partial sums of the warp's next TILES tiles to `red`.
 template <int NC, typename KIND, u32 TILES>
 static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, md_stream &s, const md_lane<NC> &x, u32 red, bool fits, u32 columns) {
     float out[TILES][OUTPUTS(NC)];
@@ -321,26 +316,30 @@ static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, md_stream &s
         FORMATS(FORMAT_CASE)
 #undef FORMAT_CASE
     }
-#pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) {
-        const u32 to = red + tile * (CONSUMER_WARPS * 16 * NC * 4);
-        if (NC == 1) {
-            if (ctx.lane % 4 == 0) shared_put(to, out[tile][0]), shared_put(to + 32, out[tile][1]);
-        } else if (ctx.lane % 4 * 2 < NC) {
-            shared_put(to, make_float2(out[tile][0], out[tile][1]));
-            shared_put(to + 8 * NC * 4, make_float2(out[tile][OUTPUTS(NC) - 2], out[tile][OUTPUTS(NC) - 1]));
-        }
-    }
+    sums_put<NC, TILES>(out, red, ctx.lane);
 }
 
-// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay; FITS:
-// that is known, and two tiles are taken at once where all of a warp's have one format.
+// Whether the format changes from one of a warp's tiles to the next.
+template <typename KIND> constexpr bool is_mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2);
+
+// On to the warp's tile after the next `n`.
+template <int NC, typename KIND> static __device__ __forceinline__ void lane_next(const md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 n) {
+    x.tile += n * KIND::lanes;
+    if (is_mixed<KIND>) {
+        x.format = tile_format<KIND>(tiles, x.tile);
+        x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
+    } else {
+        x.at += n * x.step;
+    }
+    x.lies = stream_at(s, x.at);
+}
+
+// The partial sums of the CTA's tiles up to `end` to SH_RED, from `red` on. `fits`: the stage's weights have all landed, and
+// stay; FITS: that is known, and two tiles are taken at once where all of a warp's have one format.
 template <int NC, typename KIND, bool FITS>
-static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
+static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 red, u32 end, bool fits,
                                                      u32 columns) {
-    constexpr bool mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2); // formats
-    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !mixed && TWO_TILES;
-    u32 red = x.red;
+    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !is_mixed<KIND> && TWO_TILES;
 #pragma unroll 1
     while (x.tile < end) {
         if (!FITS && !fits) {
@@ -354,15 +353,8 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
             tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, FITS || fits, columns), n = 2;
         else
             tiles_sum<NC, KIND, 1>(ctx, s, x, red, FITS || fits, columns);
-        red += n * (CONSUMER_WARPS * 16 * NC * 4);
-        x.tile += n * KIND::lanes;
-        if (mixed) { // the format may change
-            x.format = tile_format<KIND>(tiles, x.tile);
-            x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
-        } else {
-            x.at += n * x.step;
-        }
-        x.lies = stream_at(s, x.at);
+        red += n * TILE_RED(NC);
+        lane_next<NC, KIND>(s, tiles, x, n);
     }
     // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
     if (!FITS && !fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);

@@ -12,10 +12,11 @@ typedef unsigned long long u64;
 #define UNIT 16 // bytes in which stream positions are counted
 #define SEGMENT_UNITS (SEGMENT_BYTES / UNIT)
 #define CONSUMERS (CONSUMER_WARPS * 32)
-#define THREADS (CONSUMERS + 32) // the last warp is the producer of the weight stream
+#define THREADS (CONSUMERS + PRODUCER_WARPS * 32) // behind the consumers, the producer of the weight stream
 
 #define XSTRIDE (BLOCKS_MAX * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
-#define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: scale of its digits, sum of each set of its values
+#define DIGITS 2 // of an input value (input.cuh)
+#define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: unit of its digits, sum of each set of its values
 #define RED_FLOATS (COLUMNS > 1 || SHARED_BYTES >= 163840 ? 8192 : 4096) // partial sums; with one column, of two stages in turn
 #define RED_ROUND(NC) ((NC) == 1 ? RED_FLOATS / 2 : RED_FLOATS)
 
@@ -90,7 +91,7 @@ struct md_map { // bytes from the start of shared memory
     static constexpr u32 work = caches + (COLUMNS == 1 ? align128(LAYERS * 48) : 0);
     // matrix stages
     static constexpr u32 digits = work;
-    static constexpr u32 groups = digits + align128(BLOCKS_MAX * 3 * COLUMNS * 64);
+    static constexpr u32 groups = digits + align128(BLOCKS_MAX * DIGITS * COLUMNS * 64);
     static constexpr u32 xs = groups + align128(BLOCKS_MAX * COLUMNS * GROUP_FLOATS * 4);
     static constexpr u32 red = xs + (HAS_WIDE ? align128(COLUMNS * XSTRIDE * 2) : 0);
     static constexpr u32 parts = red + align128(RED_FLOATS * 4);
@@ -142,7 +143,7 @@ struct md_kv_layer;
 #define SH_FAILED ((volatile u32 *)(shared + md_map::tokens + 64)) // the tag of the stage in which someone failed, or 0
 #define SH_ACCOUNT ((u32 *)(shared + md_map::account)) // ACCOUNT: [KINDS][SPENDINGS] cycles of this launch
 #define SH_CACHES ((md_kv_layer *)(shared + md_map::caches)) // [LAYERS] of the only column, where COLUMNS is 1
-#define SH_DIGITS (shared + md_map::digits)           // [BLOCKS_MAX][3][COLUMNS][64] the input of a matrix stage (input.cuh)
+#define SH_DIGITS (shared + md_map::digits)           // [BLOCKS_MAX][DIGITS][COLUMNS][64] the input of a matrix stage (input.cuh)
 #define SH_GROUPS ((float *)(shared + md_map::groups)) // [BLOCKS_MAX][COLUMNS][GROUP_FLOATS]
 #define SH_XS ((u16 *)(shared + md_map::xs))          // HAS_WIDE: [COLUMNS][XSTRIDE] the same as bf16
 #define SH_RED ((float *)(shared + md_map::red))      // [tiles of a round][split][16][COLUMNS] partial sums
