@@ -97,7 +97,7 @@ static __device__ __forceinline__ float exp_own(float x) {
     p = fmaf(p, r, 0.5f);
     p = fmaf(p, r, 1.0f);
     p = fmaf(p, r, 1.0f);
-    return __uint_as_float(__float_as_uint(p) + (__float_as_uint(t) << 23));
+    return x == x ? __uint_as_float(__float_as_uint(p) + (__float_as_uint(t) << 23)) : x; // a NaN's bits are 0x7fffffff here
 }
 
 // The same within 1e-6 for x from -20 to 0, in two instructions.
