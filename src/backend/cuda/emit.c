@@ -233,7 +233,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring || options->prefill, "weights are read in shared memory, not where they lie");
     define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes),
-                 "of one bulk copy; a power of two");
+                 "of one bulk copy");
     define_tuned(out, options, "WINDOW_LAYERS", 1, "segments in flight inside the layers: more delay the handoffs");
     define_tuned(out, options, "WINDOW_HEAD", 6, "and in the head, which has none");
     define_tuned(out, options, "RING_MOST", 32, "segments of the ring, if so many fit; a lane gives back one");

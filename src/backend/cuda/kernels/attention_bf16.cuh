@@ -163,11 +163,17 @@ static __device__ __forceinline__ void probabilities(const md_ctx &ctx, const md
     }
 }
 
-// The two B operands of 16 positions by 16 values: b[0], b[1] for the first 8 values, b[2], b[3] for the others.
-static __device__ __forceinline__ void values_operand(u32 (&b)[4], const u8 *values, u32 lane) {
-    const u8 *row = values + ((lane & 7) + (lane >> 3 & 1) * 8) * V_STRIDE + (lane >> 4) * 16;
+// Four matrices of 8 rows of 16 bytes, of which each lane gives one row's address; as operands of products, as they lie or
+// transposed.
+static __device__ __forceinline__ void matrices_load(u32 (&m)[4], const u8 *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+static __device__ __forceinline__ void matrices_load_transposed(u32 (&m)[4], const u8 *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                  : "r"(shared_address(row))
                  : "memory");
 }
@@ -185,9 +191,10 @@ static __device__ __forceinline__ void values_cut(u32 (&b)[4], u32 n, u32 lane) 
 // Probabilities times 16 dimensions of the values for 8 heads: o[0], o[1] of dimensions 2 t, 2 t + 1, o[2], o[3] of
 // 8 + 2 t, 9 + 2 t of head g, and the sum of the head's probabilities. CUT: behind the item's rows stand values of others.
 // AT_ONCE steps' reads come before their products; even, since the chains are those of even and odd steps.
-template <bool CUT = false, u32 AT_ONCE = 4>
+template <bool CUT = false, u32 AT_ONCE = PRODUCER_WARPS == 4 ? ATTN_ROWS / 16 : 4>
 static __device__ __forceinline__ void tile_values(const md_item &item, u32 set, u32 tile, u32 lane, float (&o)[4], float *l) {
-    const u8 *high = SH_PROBS + (set * 8 + (lane >> 2)) * PROB_STRIDE + 4 * (lane & 3), *low = high + HEAD_SETS * 8 * PROB_STRIDE;
+    const u8 *probs = SH_PROBS + ((lane >> 3 & 1) * HEAD_SETS * 8 + set * 8 + (lane & 7)) * PROB_STRIDE + (lane >> 4) * 16; // high, low
+    const u8 *values = SH_V + ((lane & 7) + (lane >> 3 & 1) * 8) * V_STRIDE + (lane >> 4) * 16 + tile * 32;
     const u32 ones = 0x3f803f80u, steps = (item.n + 15) / 16;
     float a[2][4] = {}, b[2][4] = {}, sum[2][4] = {}; // two chains each
 #pragma unroll 1
@@ -199,13 +206,13 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
 #pragma unroll
             for (u32 i = 0; i < 4; i++) v[k][i] = p[k][i] = 0;
             if (s >= steps) continue;
-            values_operand(v[k], SH_V + s * 16 * V_STRIDE + tile * 32, lane);
+            matrices_load_transposed(v[k], values + s * 16 * V_STRIDE);
             if (CUT && s + 1 == steps) values_cut(v[k], item.n - s * 16, lane);
-            p[k][0] = *(const u32 *)(high + 32 * s), p[k][1] = *(const u32 *)(low + 32 * s);
-            p[k][2] = *(const u32 *)(high + 32 * s + 16), p[k][3] = *(const u32 *)(low + 32 * s + 16);
+            matrices_load(p[k], probs + 32 * s);
         }
 #pragma unroll
         for (u32 k = 0; k < AT_ONCE; k++) {
+            if (k && k % 2 == 0 && s0 + k >= steps) break;
             mma(a[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], v[k][0], v[k][1]);
             mma(b[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], v[k][2], v[k][3]);
             mma(sum[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], ones, ones);

@@ -158,7 +158,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     SPENT(SETUP);
     if (fits) stream_need<!is_kind<KIND, md_head>>(stream, end - 1, ctx.lane, p->deadline_us);
     SPENT(WEIGHTS);
-    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
+    if (NC == 1) input_begin<KIND>(ctx, input, PARAM_AUX(p, norm_at));
     md_tiles tiles = tiles_of<KIND>(stream.token + run.x, layer, first);
     tiles.end = end;
     const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
@@ -172,6 +172,8 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     }
     const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
+    // Asked for here, so that the answer comes when all else is ready: a CTA that is late finds all there at its first look.
+    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1);
     md_kept<KIND> kept; // the warp's first tile
     constexpr bool keep = md_kept<KIND>::possible;
     if constexpr (keep) kept_load<KIND>(kept, lane, ctx.lane);
@@ -202,6 +204,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
             failure_note(ctx);
         }
         consumers_sync();
+        const bool failed = is_failure(ctx, failure_word(ctx));
         SPENT(ARITHMETIC);
         const u32 outputs = (n >> pair) * columns;
         u32 sums = out_at;
@@ -219,13 +222,12 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                 y = row_sum<NC, KIND::split>(at);
                 if (pair) up = row_sum<NC, KIND::split>(at + KIND::split * 16 * NC * 4);
             }
-            const u32 noted = failure_word(ctx);
-            const bool valid = q < outputs & (NC > 1 || half == 0) & !is_failure(ctx, noted);
+            const bool valid = q < outputs & (NC > 1 || half == 0) & !failed;
             if (adds && q < outputs && (done || base >= CONSUMER_WARPS * step))
                 old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
-        if (RARELY(is_failure(ctx, failure_word(ctx)))) return true;
+        if (RARELY(failed)) return true;
         SPENT(OUT);
         if (RARELY(done + fit < all)) consumers_sync(); // the sums are about to be overwritten
     }
