@@ -159,7 +159,7 @@ static __device__ __forceinline__ void probabilities(const md_ctx &ctx, const md
             *(u32 *)to = high;
             *(u32 *)(to + HEAD_SETS * 8 * PROB_STRIDE) = low;
         }
-        if (ctx.warp == 0 && t == 0 && h < REP) SH_OUT[h * 3 * PARTIAL_ENTRIES] = m;
+        if (ctx.warp == 0 && t == 0 && h < REP) SH_OUT[h * OUT_STRIDE + HEAD_DIM] = m;
     }
 }
 
@@ -223,17 +223,29 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
     *l = (sum[0][0] + sum[1][0]) + (sum[0][2] + sum[1][2]);
 }
 
-// The output of a sequence of one block: 16 dimensions of 8 heads, to the exchange. Of the four lanes that hold a head's
-// tile, each puts an entry, whose words two of them have.
+// 16 dimensions of 8 heads leave as entries of four values. Of the four lanes t that hold a head's tile, an even one puts the
+// first pair of its own and of its neighbour's, an odd one the second ones: which of the tile's entries that is.
+static __device__ __forceinline__ u32 tile_entry(u32 t) { return t / 2 + t % 2 * 2; }
+
+// The output of a sequence of one block, to the exchange.
 static __device__ __forceinline__ void tile_put(md_ctx &ctx, const md_item &item, u32 set, u32 tile, const float (&o)[4], float l, u32 tag) {
-    const u32 e = ctx.lane & 3, h = set * 8 + (ctx.lane >> 2), from = (ctx.lane & 28) | (2 * e & 3);
+    const u32 t = ctx.lane & 3, odd = t & 1, h = set * 8 + (ctx.lane >> 2);
     const float scale = reciprocal(l);
-    u32 first = bf_pair(o[0] * scale, o[1] * scale), second = bf_pair(o[2] * scale, o[3] * scale);
-    u32 a = __shfl_sync(~0u, first, from), b = __shfl_sync(~0u, first, from + 1);
-    u32 c = __shfl_sync(~0u, second, from), d = __shfl_sync(~0u, second, from + 1);
+    const u32 first = bf_pair(o[0] * scale, o[1] * scale), second = bf_pair(o[2] * scale, o[3] * scale);
+    const u32 other = __shfl_xor_sync(~0u, odd ? first : second, 1);
     if (h < REP)
-        put_entry(ctx, entry_of(ctx.p, VECTOR_ATTN, T_ATTN, item.c, (item.head * REP + h) * (HEAD_DIM / 16) + tile, e), e < 2 ? a : c,
-                  e < 2 ? b : d, 0, tag);
+        put_entry(ctx, entry_of(ctx.p, VECTOR_ATTN, T_ATTN, item.c, (item.head * REP + h) * (HEAD_DIM / 16) + tile, tile_entry(t)),
+                  odd ? other : first, odd ? second : other, 0, tag);
+}
+
+// One of several blocks' output, and with its first tile the head's statistics.
+static __device__ __forceinline__ void tile_put_partial(md_ctx &ctx, const md_item &item, u32 set, u32 tile, const float (&o)[4], float l, u32 tag) {
+    const u32 t = ctx.lane & 3, odd = t & 1, h = set * 8 + (ctx.lane >> 2);
+    const float a = __shfl_xor_sync(~0u, odd ? o[0] : o[2], 1), b = __shfl_xor_sync(~0u, odd ? o[1] : o[3], 1);
+    if (h >= REP) return;
+    partial_put(ctx, partial_entry(ctx.p, item.c, item.head * REP + h, item.block, tile * 4 + tile_entry(t)),
+                odd ? make_float4(a, b, o[2], o[3]) : make_float4(o[0], o[1], a, b), tag);
+    if (tile == 0 && t == 0) partial_put_stats(ctx, item, h, SH_OUT[h * OUT_STRIDE + HEAD_DIM], l, tag);
 }
 
 // The token's own key and value to the cache.
@@ -269,23 +281,15 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     const bool only = blocks == 1;
 #pragma unroll 1
     for (u32 unit = ctx.warp; unit < HEAD_SETS * (HEAD_DIM / 16); unit += CONSUMER_WARPS) {
-        u32 set = unit / (HEAD_DIM / 16), tile = unit % (HEAD_DIM / 16), t = ctx.lane & 3, h = set * 8 + (ctx.lane >> 2);
+        const u32 set = unit / (HEAD_DIM / 16), tile = unit % (HEAD_DIM / 16);
         float o[4], l;
         tile_values(item, set, tile, ctx.lane, o, &l);
-        if (only) {
+        if (only)
             tile_put(ctx, item, set, tile, o, l, tag_merge);
-        } else if (h < REP) {
-            float *out = SH_OUT + h * 3 * PARTIAL_ENTRIES;
-            *(float2 *)(out + 2 + tile * 16 + 2 * t) = make_float2(o[0], o[1]);
-            *(float2 *)(out + 10 + tile * 16 + 2 * t) = make_float2(o[2], o[3]);
-            if (tile == 0 && t == 0) out[1] = l;
-            if (tile == 0 && HEAD_DIM + 2 + t < 3 * PARTIAL_ENTRIES) out[HEAD_DIM + 2 + t] = 0; // what fills the last entry
-        }
+        else
+            tile_put_partial(ctx, item, set, tile, o, l, tag);
     }
     SPENT(ARITHMETIC);
     if (item.own) own_append(ctx, kv, item);
-    if (only) return false;
-    consumers_sync();
-    item_put(ctx, item, tag);
     return false;
 }

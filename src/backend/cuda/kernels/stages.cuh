@@ -173,14 +173,19 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
     // Asked for here, so that the answer comes when all else is ready: a CTA that is late finds all there at its first look.
-    if (NC == 1) input_ask<KIND>(ctx, input, tag - 1);
+    constexpr bool merges = md_merges<KIND>::possible;
+    const u32 blocks = NC == 1 ? (p->col[0].position + ctx.step) / ATTN_ROWS + 1 : 0;
+    const bool merged = merges && blocks > 1 && blocks <= MERGE_FEW; // the input comes as partials
+    if (NC == 1 && !merged) input_ask<KIND>(ctx, input, tag - 1);
     md_kept<KIND> kept; // the warp's first tile
     constexpr bool keep = md_kept<KIND>::possible;
     if constexpr (keep) kept_load<KIND>(kept, lane, ctx.lane);
     SPENT(SETUP);
-    if (NC == 1)
+    if constexpr (merges)
+        if (merged) load_merged<KIND>(ctx, input, tag - (S_OUT - S_ATTN), blocks);
+    if (NC == 1 && !merged)
         load_column<KIND>(ctx, input, tag - 1);
-    else
+    else if (NC > 1)
         load_columns<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
