@@ -32,12 +32,14 @@ template <int NC> struct md_acts {
     uint4 b[B_TILES(NC)];
     float scale[NC == 1 ? 1 : 2], sum[SETS_MAX][NC == 1 ? 1 : 2];
 };
-template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, const md_lane<NC> &lane, u32 i) {
+// DIGIT, GROUP: bytes from one digit to the next, from one block's scale to the next's.
+template <u32 DIGIT, u32 GROUP, int NC>
+static __device__ __forceinline__ void acts_read(md_acts<NC> &x, u32 digits, const u32 (&group)[NC == 1 ? 1 : 2], u32 i) {
 #pragma unroll
-    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = shared_uint4(lane.digits + (i * DIGITS + j) * (COLUMNS * 64));
+    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = shared_uint4(digits + j * DIGIT);
 #pragma unroll
     for (u32 c = 0; c < (NC == 1 ? 1 : 2); c++) {
-        u32 at = lane.group[c] + i * (COLUMNS * GROUP_FLOATS * 4);
+        u32 at = group[c] + i * GROUP;
         if (SETS_MAX == 1) {
             uint2 v = shared_uint2(at);
             x.scale[c] = __uint_as_float(v.x), x.sum[0][c] = __uint_as_float(v.y);
@@ -47,6 +49,9 @@ template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &
             x.sum[SETS_MAX - 1][c] = __uint_as_float(v.z);
         }
     }
+}
+template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, const md_lane<NC> &lane, u32 i) {
+    acts_read<COLUMNS * 64, COLUMNS * GROUP_FLOATS * 4>(x, lane.digits + i * (DIGITS * COLUMNS * 64), lane.group, i);
 }
 
 // {scale of row g, of row g + 8, bias of g, of g + 8}
@@ -153,6 +158,20 @@ static __device__ __forceinline__ float digits_join(float low, float mid, float 
     return fmaf(65536.0f, high, fmaf(256.0f, mid, low));
 }
 
+template <int NC> static __device__ __forceinline__ void sums_join(float (&out)[OUTPUTS(NC)], const md_sums<NC> &sums) {
+#pragma unroll
+    for (u32 i = 0; i < OUTPUTS(NC); i++) {
+        float low, mid, high;
+        if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
+            low = sums.digit[0][2 * i], mid = sums.digit[0][2 * i + 1];
+            high = __shfl_down_sync(~0u, sums.digit[0][2 * i], 1);
+        } else {
+            low = sums.digit[0][i], mid = sums.digit[B_TILES(NC) / 2][i], high = sums.digit[B_TILES(NC) - 1][i];
+        }
+        out[i] = digits_join(low, mid, high) + sums.bias[i];
+    }
+}
+
 // A warp's share of its next TILES tiles to the lane's outputs. With one column only the lanes of column 0 (t = 0) have any.
 // Tiles taken at once share what is read of the input, and hide each other's latencies.
 template <u32 CELL, u32 WIDE, u32 SETS, int NC, typename KIND, u32 TILES>
@@ -201,26 +220,14 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
 #pragma unroll
                 for (u32 tile = 0; tile < TILES; tile++) {
                     md_codes<SETS ? SETS : 1> w;
-                    codes_load<CELL, WIDE>(w, codes[tile] + j * size * UNIT, scales[tile] + j * size * UNIT);
-                    block_codes<CELL>(sums[tile], w, acts);
+                    codes_load<CELL, WIDE, SETS ? SETS : 1, (NC > 1)>(w, codes[tile] + j * size * UNIT, scales[tile] + j * size * UNIT);
+                    block_codes<CELL, (NC > 1)>(sums[tile], w, acts);
                 }
             }
         }
     }
 #pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) {
-#pragma unroll
-        for (u32 i = 0; i < OUTPUTS(NC); i++) {
-            float low, mid, high;
-            if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
-                low = sums[tile].digit[0][2 * i], mid = sums[tile].digit[0][2 * i + 1];
-                high = __shfl_down_sync(~0u, sums[tile].digit[0][2 * i], 1);
-            } else {
-                low = sums[tile].digit[0][i], mid = sums[tile].digit[B_TILES(NC) / 2][i], high = sums[tile].digit[B_TILES(NC) - 1][i];
-            }
-            out[tile][i] = digits_join(low, mid, high) + sums[tile].bias[i];
-        }
-    }
+    for (u32 tile = 0; tile < TILES; tile++) sums_join<NC>(out[tile], sums[tile]);
 }
 
 // Units of one block of a format.
@@ -250,7 +257,7 @@ template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_k
     static constexpr u32 most = (BLOCKS + SPLIT - 1) / SPLIT;      // blocks of a tile that one warp takes
     static constexpr bool even = BLOCKS % SPLIT == 0;
     static constexpr bool pieces = most > piece_blocks(largest_block(false)); // a warp's blocks may be more than one
-    static constexpr bool own_slices = !NORM && SPLIT == CONSUMER_WARPS; // with one column a warp loads what it multiplies
+    static constexpr bool own_slices = !NORM && SPLIT == CONSUMER_WARPS; // a warp brings the part of the input that it multiplies
     static constexpr u32 slice_pairs = most_pairs(BLOCKS, SPLIT);
 };
 struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true> {};
@@ -289,14 +296,16 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
     x.first = k * KIND::blocks / KIND::split;
     x.count = KIND::even ? KIND::most : (k + 1) * KIND::blocks / KIND::split - x.first;
     // Columns of B that hold nothing repeat others: their results are not used.
-    if (NC == 1)
-        x.digits = digits_at(ctx, x.first, min(g, DIGITS - 1u), 0) + 16 * t;
-    else
-        x.digits = digits_at(ctx, x.first, 0, g < columns ? g : 0) + 16 * t;
+    constexpr bool slices = NC > 1 && KIND::own_slices;
+    const u32 slice = ctx.smem + slice_of(ctx), column = g < columns ? g : 0;
+    x.digits = 16 * t + (NC == 1  ? digits_at(ctx, x.first, min(g, DIGITS - 1u), 0)
+                         : slices ? slice + column * 64
+                                  : digits_at(ctx, x.first, 0, column));
     pin(x.digits);
 #pragma unroll
     for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
-        x.group[i] = group_at(ctx, x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0);
+        const u32 of = NC > 1 && 2 * t + i < columns ? 2 * t + i : 0;
+        x.group[i] = slices ? slice + SLICE_GROUPS + of * (GROUP_FLOATS * 4) : group_at(ctx, x.first, of);
         pin(x.group[i]);
     }
     x.red = ctx.smem + md_map::red + (ctx.red + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)) * 4; // of tile `warp / split`
@@ -311,6 +320,15 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
     return x;
 }
 
+template <int NC> static __device__ __forceinline__ void sums_put(u32 lane, u32 to, const float (&out)[OUTPUTS(NC)]) {
+    if (NC == 1) {
+        if (lane % 4 == 0) shared_put(to, out[0]), shared_put(to + 32, out[1]);
+    } else if (lane % 4 * 2 < NC) {
+        shared_put(to, make_float2(out[0], out[1]));
+        shared_put(to + 8 * NC * 4, make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]));
+    }
+}
+
 // The partial sums of the warp's next TILES tiles to `red` in SH_RED.
 template <int NC, typename KIND, u32 TILES>
 static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, md_stream &s, const md_lane<NC> &x, u32 red, bool fits, u32 columns) {
@@ -322,15 +340,7 @@ static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, md_stream &s
 #undef FORMAT_CASE
     }
 #pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) {
-        const u32 to = red + tile * (CONSUMER_WARPS * 16 * NC * 4);
-        if (NC == 1) {
-            if (ctx.lane % 4 == 0) shared_put(to, out[tile][0]), shared_put(to + 32, out[tile][1]);
-        } else if (ctx.lane % 4 * 2 < NC) {
-            shared_put(to, make_float2(out[tile][0], out[tile][1]));
-            shared_put(to + 8 * NC * 4, make_float2(out[tile][OUTPUTS(NC) - 2], out[tile][OUTPUTS(NC) - 1]));
-        }
-    }
+    for (u32 tile = 0; tile < TILES; tile++) sums_put<NC>(ctx.lane, red + tile * (CONSUMER_WARPS * 16 * NC * 4), out[tile]);
 }
 
 // The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay; FITS:
