@@ -4,6 +4,7 @@
 //                                              steps of up to WIDEST columns
 //   gates graph MODEL STEPS                    bursts of resident, ops, and ops in a graph: the same tokens and caches
 //   gates host MODEL                           what the host refuses or takes back, on a real driver
+//   gates nan MODEL                            what is no number in a cache stays so when it is quantized
 //   gates reference MODEL STEPS CPU            resident against an engine on the CPU (reference, cpu-resident, cpu-ops:
 //   they
 //                                              give the same bits): mean KL over STEPS tokens
@@ -12,7 +13,9 @@
 //   gates sampling MODEL TOKENS GROUPS         tokens the kernel samples against the host's sampler, alone and together
 //   gates cancel MODEL                         how soon a burst ends
 //   gates context MODEL LENGTH...              cut prompts at each length: one column against eight, bitwise
-//   gates prefill MODEL LENGTH...              prompts in launches of their own: caches and logits against token by
+//   gates deep MODEL LENGTH FROM               the last tokens of LENGTH in every way; before FROM the caches hold
+//   anything gates prefill MODEL LENGTH...              prompts in launches of their own: caches and logits against
+//   token by
 //                                              token
 //   gates prompts MODEL WIDTH LENGTH...        tokens a second of prompts, WIDTH columns a step
 //   gates bench MODEL ENGINE GROUPS DEPTH...   tokens a second of bursts at each depth
@@ -558,6 +561,8 @@ int main(int argc, char **argv) {
         gate_graph((uint32_t)atoi(argv[3]));
     else if (strcmp(name, "host") == 0)
         gate_host();
+    else if (strcmp(name, "nan") == 0)
+        gate_nan();
     else if (strcmp(name, "reference") == 0 && argc > 5)
         gate_reference((uint32_t)atoi(argv[3]), argv[4], atof(argv[5]));
     else if (strcmp(name, "logits") == 0 && argc > 5)
@@ -570,6 +575,8 @@ int main(int argc, char **argv) {
         gate_sampling(argv[2], (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
     else if (strcmp(name, "context") == 0)
         gate_context(argc - 3, argv + 3);
+    else if (strcmp(name, "deep") == 0 && argc > 4)
+        gate_deep((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
     else if (strcmp(name, "bench") == 0 && argc > 4)
         bench(argv[3], (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     else if (strcmp(name, "profile") == 0 && argc > 3)

@@ -17,10 +17,14 @@ uint32_t *some_tokens(uint32_t n, uint32_t seed);
 // Tokens at [position, position + n), in steps of up to `width` columns; logits of the last where wanted.
 void feed(md_engine *engine, md_kv *kv, uint32_t position, const uint32_t *tokens, uint32_t n, uint32_t width,
           float *logits);
+// The first position in [from, length) at which two bf16 caches of one context differ; `length`: none.
+uint32_t caches_differ(md_engine *engine, md_kv *a, md_kv *b, uint32_t from, uint32_t length);
 
 void gate_sampling(const char *path, uint32_t tokens, uint32_t groups); // 0 groups: all
 void gate_graph(uint32_t steps);
 void gate_host(void);
+void gate_nan(void);
+void gate_deep(uint32_t length, uint32_t from);
 void gate_prefill(int n, char **lengths);
 void bench_prompts(uint32_t width, int n, char **lengths);
 

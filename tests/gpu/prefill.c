@@ -7,22 +7,22 @@
 #include "backend/cuda/engine.h"
 #include "gates.h"
 
-// The first position at which two bf16 caches of one context differ, below `length`; `length`: none.
-static uint32_t caches_differ(md_engine *engine, md_kv *a, md_kv *b, uint32_t length) {
+uint32_t caches_differ(md_engine *engine, md_kv *a, md_kv *b, uint32_t from, uint32_t length) {
     md_error err;
     md_cuda_engine *cuda = md_cuda_of(engine);
     const md_cuda_kv *of[2] = {(md_cuda_kv *)a, (md_cuda_kv *)b};
-    const size_t row = engine->snapshot->head_dim * 2, bytes = of[0]->wide_bytes;
-    uint8_t *copy[2];
+    const size_t row = engine->snapshot->head_dim * 2, part = (length - from) * row;
+    uint8_t *copy[2] = {malloc(part), malloc(part)};
     uint32_t first = length;
-    for (int i = 0; i < 2; i++) {
-        copy[i] = malloc(bytes);
-        check(md_cuda_check(cuda->cu, cuda->cu->cuMemcpyDtoH(copy[i], of[i]->wide, bytes), "cache", &err), &err,
-              "cache");
+    for (size_t at = from * row; at < of[0]->wide_bytes;
+         at += of[0]->context * row) { // keys or values of a layer and head
+        for (int i = 0; i < 2; i++)
+            check(md_cuda_check(cuda->cu, cuda->cu->cuMemcpyDtoH(copy[i], of[i]->wide + at, part), "cache", &err), &err,
+                  "cache");
+        for (uint32_t position = from; position < first; position++)
+            if (memcmp(copy[0] + (position - from) * row, copy[1] + (position - from) * row, row) != 0)
+                first = position;
     }
-    for (size_t at = 0; at < bytes; at += of[0]->context * row) // keys or values of a layer and head
-        for (uint32_t position = 0; position < first; position++)
-            if (memcmp(copy[0] + at + position * row, copy[1] + at + position * row, row) != 0) first = position;
     free(copy[0]);
     free(copy[1]);
     return first;
@@ -35,7 +35,7 @@ static void compare(md_engine *engine, md_kv *single, const float *right, const 
     md_kv *kv = open_kv(engine, ((md_cuda_kv *)single)->context);
     if (from) feed(engine, kv, 0, tokens, from, 1, NULL);
     feed(engine, kv, from, tokens + from, length - from, MD_CUDA_PREFILL_COLUMNS, logits);
-    uint32_t differ = caches_differ(engine, single, kv, length);
+    uint32_t differ = caches_differ(engine, single, kv, 0, length);
     bool finite = true, same = memcmp(logits, right, engine->snapshot->vocab * sizeof *logits) == 0;
     for (uint32_t i = 0; i < engine->snapshot->vocab; i++) finite = finite && isfinite(logits[i]);
     char text[160];
@@ -65,8 +65,8 @@ static void compare_two(md_engine *engine) {
         columns[c] = (md_column){.kv = kv[c < A ? 2 : 3], .position = c < A ? c : c - A, .token = tokens[c]};
     columns[A - 1].logits = together, columns[A + B - 1].logits = together + engine->snapshot->vocab;
     check(engine->ops->step(engine, columns, A + B, &err), &err, "step");
-    gate(memcmp(alone, together, 2 * row) == 0 && caches_differ(engine, kv[0], kv[2], A) == A &&
-             caches_differ(engine, kv[1], kv[3], B) == B,
+    gate(memcmp(alone, together, 2 * row) == 0 && caches_differ(engine, kv[0], kv[2], 0, A) == A &&
+             caches_differ(engine, kv[1], kv[3], 0, B) == B,
          "prefill of two sequences together = token by token");
     for (int i = 0; i < 4; i++) engine->ops->kv_close(engine, kv[i]);
     free(tokens);

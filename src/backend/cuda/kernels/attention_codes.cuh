@@ -4,10 +4,11 @@
 // A group of the token's own key or value as md_affine_quantize (src/model/quant.c) does it, by one warp.
 static __device__ void quantize_group(const float *values, u32 bits, u32 group, u8 *codes, u32 *scale_bias, u32 lane) {
     const float top = (float)((1u << bits) - 1u);
-    float low = values[lane], high = low;
+    float low = values[lane], high = low, poison = 0.0f; // NaN of an infinity or NaN, which fminf and fmaxf lose
 #pragma unroll 1
-    for (u32 i = lane; i < group; i += 32) low = fminf(low, values[i]), high = fmaxf(high, values[i]);
-    low = -warp_max(-low), high = warp_max(high);
+    for (u32 i = lane; i < group; i += 32)
+        low = fminf(low, values[i]), high = fmaxf(high, values[i]), poison = fmaf(values[i], 0.0f, poison);
+    low = -warp_max(-low), high = warp_max(high), poison = warp_sum(poison);
     float scale = fmaxf((high - low) / top, 1e-7f);
     bool low_end = fabsf(low) > fabsf(high);
     scale = low_end ? scale : -scale;
@@ -23,7 +24,7 @@ static __device__ void quantize_group(const float *values, u32 bits, u32 group, 
         else
             codes[pair] = (u8)(q[0] | q[1] << 4);
     }
-    if (lane == 0) *scale_bias = bf_bits(scale) | bf_bits(bias) << 16;
+    if (lane == 0) *scale_bias = bf_bits(scale + poison) | bf_bits(bias) << 16; // + 0 of a finite group
 }
 
 // The two halves of a cached head: row[0] = key, row[1] = value, at `position`.

@@ -232,14 +232,11 @@ static __device__ __forceinline__ void mma(float (&d)[4], u32 a0, u32 a1, u32 a2
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-// Integers: D = MAGIC_INT + A * B, or D += A * B, on 16 x 32 codes (unsigned bytes) by 32 x 8 digits (signed bytes). As an
-// fp32 number, MAGIC_INT + n is MAGIC_FLOAT + n for every |n| < 2^22.
-#define MAGIC_INT 0x4b400000
-#define MAGIC_FLOAT 12582912.0f
+// Integers: D = A * B, or D += A * B, on 16 x 32 codes (unsigned bytes) by 32 x 8 digits (signed bytes).
 static __device__ __forceinline__ void mma_codes_first(int (&d)[4], uint4 a, u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(MAGIC_INT));
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(0));
 }
 static __device__ __forceinline__ void mma_codes(int (&d)[4], uint4 a, u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

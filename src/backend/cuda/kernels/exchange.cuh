@@ -111,26 +111,30 @@ static __device__ __forceinline__ void ask_entries(uint4 (&v)[N], u32 tag, At at
 }
 template <u32 N, bool VECTOR, typename At> static __device__ __forceinline__ void wait_asked(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at) {
     u64 start = 0;
+    auto missing = [&](u32 k) { return VECTOR ? !is_there(v[k], tag) : v[k].w != tag; };
 #pragma unroll 1
-    for (u32 tries = 1;; tries++) {
-        bool there = true;
+    for (u32 turn = 1;; turn++) {
 #pragma unroll
-        for (u32 k = 0; k < N; k++) there = there && (VECTOR ? is_there(v[k], tag) : v[k].w == tag);
-        if (__all_sync(~0u, there)) break;
-        if (POLL_NS) __nanosleep(POLL_NS);
-        if ((tries & 255u) == 0) {
-            u32 seen = tag;
+        for (u32 look = 0; look < LOOKS; look++) { // side by side: a jump back costs 50 cycles
+            bool there = true;
 #pragma unroll
-            for (u32 k = 0; k < N; k++) seen = v[k].w != tag ? v[k].w : seen;
-            if (!there) start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, seen, start);
-            if (__any_sync(~0u, start == ~0ull)) {
-                ctx.failed = true;
-                break;
-            }
+            for (u32 k = 0; k < N; k++) there = there && !missing(k);
+            if (__all_sync(~0u, there)) return;
+            if (POLL_NS) __nanosleep(POLL_NS);
+#pragma unroll
+            for (u32 k = 0; k < N; k++)
+                if (missing(k)) v[k] = load_entry(at(k));
         }
+        if (turn & 63u) continue;
+        bool any = false;
+        u32 seen = tag;
 #pragma unroll
-        for (u32 k = 0; k < N; k++)
-            if (VECTOR ? !is_there(v[k], tag) : v[k].w != tag) v[k] = load_entry(at(k));
+        for (u32 k = 0; k < N; k++) any = any || missing(k), seen = v[k].w != tag ? v[k].w : seen;
+        if (any) start = wait_over((u32 *)ctx.p->report, ctx.p->deadline_us, ctx.stage, tag, seen, start);
+        if (__any_sync(~0u, start == ~0ull)) {
+            ctx.failed = true;
+            return;
+        }
     }
 }
 template <u32 N, bool VECTOR, typename At, typename Valid>

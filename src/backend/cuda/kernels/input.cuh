@@ -1,14 +1,18 @@
-// Input vectors of matrix stages, as the integers that the tensor cores multiply.
+// Input vectors of matrix stages, as the integers that the tensor cores multiply: those of src/base/mathx.h and
+// docs/MODEL.md.
 //
-// A pair of blocks (128 values x) shares one power of two, its scale, such that |x| < 2^22 scales; x is rounded to an
-// integer of scales (a bf16 within 2^14 of the pair's largest is exact, the others lose what an fp32 sum would lose),
-// and the integer is written as three signed digits of base 256. A product of codes and digits is then an exact integer,
-// whatever the order of its sums. An infinity or NaN makes the scale NaN, and so all that the pair contributes to.
+// A block of 64 values x shares a power of two, its unit, such that x is an integer of units below 2^15; x is rounded to
+// one, and the integer is written as two signed digits of base 256. A product of codes and digits is then an exact
+// integer, whatever the order of its sums. An infinity or NaN makes the unit NaN, and so all that the block contributes to.
 //
 // A digit of a block's 64 columns lies as operand B wants it: lane t of a group of four holds the columns 8 t .. 8 t + 7
 // and 32 + 8 t .. 32 + 8 t + 7 in 16 bytes (src/plan/tile_mma.h).
 
-#define LARGEST_FIELD 275u // 127 + 21 + 127: exponent fields of x's largest and of the factor to integers add up to it
+#define UNIT_BITS 14           // MD_UNIT_BITS: of the greatest's integer, below its leading one
+#define UNIT_LEAST_EXPONENT 16 // MD_UNIT_LEAST_EXPONENT: biased, of the greatest
+// The bits MAGIC_INT + n are as an fp32 number MAGIC_FLOAT + n, for every |n| < 2^22.
+#define MAGIC_INT 0x4b400000
+#define MAGIC_FLOAT 12582912.0f
 
 static __device__ __forceinline__ u32 digits_at(const md_ctx &ctx, u32 block, u32 digit, u32 c) {
     return ctx.smem + md_map::digits + ((block * DIGITS + digit) * COLUMNS + c) * 64;
@@ -45,28 +49,29 @@ template <u32 N, bool NORM, typename TO>
 static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, const TO &put, u32 from, u32 until, u32 lane, float r,
                                                    const float4 (&w)[N]) {
     const u32 quad = lane % 16;
+    const bool upper = lane >= 16; // of the pair's two blocks
     u32 most[N], v[N][4];
     int sums[N][2 * SETS_MAX]; // by sets of a pair's columns
-    float down[N];
+    float unit[N];
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
         if (NORM) x[k] = normalised(x[k], r, w[k]);
-        u32 a = x[k].x & 0x7fff7fffu, b = x[k].y & 0x7fff7fffu;
-        most[k] = __reduce_max_sync(~0u, max(max(a, a << 16), max(b, b << 16)));
+        const u32 a = x[k].x & 0x7fff7fffu, b = x[k].y & 0x7fff7fffu, m = max(max(a, a << 16), max(b, b << 16));
+        const u32 low = __reduce_max_sync(~0u, upper ? 0 : m), high = __reduce_max_sync(~0u, upper ? m : 0);
+        most[k] = upper ? high : low; // a bf16, and below it bits that don't matter
     }
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
-        const u32 field = max(most[k] >> 23, 27u); // the largest's exponent
-        const float up = __uint_as_float((LARGEST_FIELD - field) << 23);
-        down[k] = field == 255 ? __int_as_float(0x7fc00000) : __uint_as_float((field - 21) << 23);
+        // The exponent of the greatest times 1 + 1/128: the next one where its mantissa is all ones.
+        const u32 exponent = max((most[k] + 0x10000u) >> 23, (u32)UNIT_LEAST_EXPONENT);
+        const float inverse = __uint_as_float((254 + UNIT_BITS - exponent) << 23);
+        unit[k] = exponent >= 255 ? __int_as_float(0x7fc00000) : __uint_as_float((exponent - UNIT_BITS) << 23);
         const float value[4] = {bf_lo(x[k].x), bf_hi(x[k].x), bf_lo(x[k].y), bf_hi(x[k].y)};
-        int sum = 0;
+        // The sum's bits hold the integer, rounded to nearest even, plus 128: byte 1 is then the high digit, and byte 0 the
+        // low one but for its sign bit.
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            int n = __float_as_int(fmaf(value[i], up, MAGIC_FLOAT)) - MAGIC_INT; // rounded to nearest even
-            sum += n;
-            v[k][i] = ((u32)n + 0x8080u) ^ 0x8080u; // bytes 0, 1, 2: the digits
-        }
+        for (u32 i = 0; i < 4; i++) v[k][i] = __float_as_uint(fmaf(value[i], inverse, MAGIC_FLOAT + 128));
+        const int sum = (int)(v[k][0] + v[k][1] + v[k][2] + v[k][3] - 4u * (MAGIC_INT + 128));
 #pragma unroll
         for (u32 i = 0; i < 2 * SETS_MAX; i++) sums[k][i] = __reduce_add_sync(~0u, lane / (16 / SETS_MAX) == i ? sum : 0);
     }
@@ -75,17 +80,15 @@ static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32
         const u32 block = 2 * (first + k * step) + lane / 16;
         if (block < from || block >= until) continue;
         if (HAS_WIDE) *(uint2 *)(put.wide(block) + 4 * quad) = x[k];
-        u32 low = permute_bytes(v[k][0], v[k][1], 0x5140), low2 = permute_bytes(v[k][2], v[k][3], 0x5140);
-        u32 high = permute_bytes(v[k][0], v[k][1], 0x0062), high2 = permute_bytes(v[k][2], v[k][3], 0x0062);
+        const u32 a = permute_bytes(v[k][0], v[k][1], 0x5140), b = permute_bytes(v[k][2], v[k][3], 0x5140);
         u32 *to = put.digits(block) + (quad % 8 / 2 * 4 + quad / 8 * 2 + quad % 2);
-        to[0] = permute_bytes(low, low2, 0x5410);
-        to[TO::digit_words] = permute_bytes(low, low2, 0x7632);
-        to[2 * TO::digit_words] = permute_bytes(high, high2, 0x5410);
+        to[0] = permute_bytes(a, b, 0x5410) ^ 0x80808080u;
+        to[TO::digit_words] = permute_bytes(a, b, 0x7632);
         if (quad) continue;
         float *group = put.group(block);
-        group[0] = down[k];
+        group[0] = unit[k];
 #pragma unroll
-        for (u32 i = 0; i < SETS_MAX; i++) group[1 + i] = (float)(lane ? sums[k][SETS_MAX + i] : sums[k][i]) * down[k];
+        for (u32 i = 0; i < SETS_MAX; i++) group[1 + i] = (float)(lane ? sums[k][SETS_MAX + i] : sums[k][i]) * unit[k];
     }
 }
 

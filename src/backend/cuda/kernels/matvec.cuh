@@ -5,11 +5,10 @@
 // alone, so that the sums of a row are the same whoever computes its tile: CONSUMER_WARPS / SPLIT tiles are under way at
 // once, and the SPLIT partial sums of a tile meet in shared memory and are added in order.
 //
-// Quantized weights are multiplied as integers: codes (bytes; a nibble becomes a byte by one `and`, the high ones sixteen
-// times too large) times the digits of the input (input.cuh) by mma.m16n8k32. A group's sum of a digit is an exact
-// integer below 2^22; it starts at MAGIC_INT, so that its bits read as an fp32 number are MAGIC_FLOAT plus it.
-// With one column the three digits are columns 0..2 of B; with more, a digit of all columns is a B of its own.
-// A row is then  sum over groups of  scale * input scale * (65536 D2 + 256 D1 + D0)  +  bias * sum of the group's inputs.
+// Quantized weights are multiplied as integers: codes (bytes; of packed nibbles the low and the high ones) times the digits
+// of the input (input.cuh) by mma.m16n8k32. With one column the two digits are columns 0 and 1 of B; with more, a digit of
+// all columns is a B of its own. A group's sum of digit 0 plus 256 times that of digit 1 is an exact integer below 2^31.
+// A row is then  sum over groups of  scale * unit * (D0 + 256 D1)  +  bias * sum of the group's inputs.
 
 #define B_TILES(NC) ((NC) == 1 ? 1 : DIGITS)  // B operands of a product
 #define OUTPUTS(NC) ((NC) == 1 ? 2 : 4)       // of a lane: rows g and g + 8 {by columns 2 t, 2 t + 1}
@@ -65,29 +64,22 @@ template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&s
     }
 }
 
-// A lane's sums of a tile: digits of rows g and g + 8 by the lane's two columns of D, {g:c, g:c+1, g+8:c, g+8:c+1}, and
-// what the biases give.
+// A lane's sums of a tile: of rows g and g + 8 by the lane's columns of D, {g:c, g+8:c} of one, {g:c, g:c+1, g+8:c, g+8:c+1};
+// of the products, and what the biases give.
 template <int NC> struct md_sums {
-    float digit[B_TILES(NC)][4];
-    float bias[OUTPUTS(NC)];
+    float row[OUTPUTS(NC)], bias[OUTPUTS(NC)];
 };
 
 // A lane's codes of a block of a quantized tile, as operands A of the block's two products, and its scales.
 template <u32 SETS> struct md_codes {
-    uint4 first, second; // of 4-bit cells the second are sixteen times too large, but for ONE_SUM
+    uint4 first, second;
     float sb[SETS][4];
 };
-// The two products of a group of 64 or more can be one sum, which costs less arithmetic where a tile has many columns, or
-// two that don't wait for each other. Both are exact, so the bits are the same.
-template <u32 CELL, u32 WIDE, u32 SETS, bool ONE_SUM = false>
-static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes, md_at scales) {
+template <u32 CELL, u32 WIDE, u32 SETS> static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes, md_at scales) {
     w.first = stream_uint4(codes);
     if (CELL == CELL_Q4) {
-        const u32 high = 0xf0f0f0f0u, low = 0x0f0f0f0fu;
-        if (ONE_SUM && SETS == 1)
-            w.second = make_uint4(w.first.x >> 4 & low, w.first.y >> 4 & low, w.first.z >> 4 & low, w.first.w >> 4 & low);
-        else
-            w.second = make_uint4(w.first.x & high, w.first.y & high, w.first.z & high, w.first.w & high);
+        const u32 low = 0x0f0f0f0fu;
+        w.second = make_uint4(w.first.x >> 4 & low, w.first.y >> 4 & low, w.first.z >> 4 & low, w.first.w >> 4 & low);
         w.first = make_uint4(w.first.x & low, w.first.y & low, w.first.z & low, w.first.w & low);
     } else {
         w.second = stream_uint4(codes + 512);
@@ -110,32 +102,26 @@ static __device__ __forceinline__ void block_biases(md_sums<NC> &sums, const md_
     }
 }
 
-// One block of a quantized tile: sums += W * x.
-template <u32 CELL, bool ONE_SUM = false, u32 SETS, int NC>
+// One block of a quantized tile: sums += W * x. Groups of 64 or more are one integer, of 32 two.
+template <u32 SETS, int NC>
 static __device__ __forceinline__ void block_codes(md_sums<NC> &sums, const md_codes<SETS> &w, const md_acts<NC> &x) {
-    constexpr bool q4 = CELL == CELL_Q4 && !(ONE_SUM && SETS == 1);
+    int d[B_TILES(NC)][SETS][4];
 #pragma unroll
     for (u32 j = 0; j < B_TILES(NC); j++) {
         const uint4 b = x.b[j];
-        int d[2][4];
-        mma_codes_first(d[0], w.first, b.x, b.y);
-        if (q4 || SETS == 2)
-            mma_codes_first(d[1], w.second, b.z, b.w);
+        mma_codes_first(d[j][0], w.first, b.x, b.y);
+        if (SETS == 1)
+            mma_codes(d[j][0], w.second, b.z, b.w);
         else
-            mma_codes(d[0], w.second, b.z, b.w);
+            mma_codes_first(d[j][SETS - 1], w.second, b.z, b.w);
+    }
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            const u32 row = i / 2, column = NC == 1 ? 0 : i % 2;
+    for (u32 i = 0; i < OUTPUTS(NC); i++) {
+        const u32 row = NC == 1 ? i : i / 2, column = NC == 1 ? 0 : i % 2;
 #pragma unroll
-            for (u32 set = 0; set < SETS; set++) {
-                float v = __int_as_float(d[set][i]), scale = w.sb[set][row] * x.scale[column];
-                if (q4 && SETS == 1)
-                    v = fmaf(__int_as_float(d[1][i]), 1.0f / 16, v) - MAGIC_FLOAT * (1 + 1.0f / 16); // exact, all of it
-                else
-                    v -= MAGIC_FLOAT;
-                if (q4 && set == 1) scale *= 1.0f / 16;
-                sums.digit[j][i] = fmaf(scale, v, sums.digit[j][i]);
-            }
+        for (u32 set = 0; set < SETS; set++) {
+            const int low = NC == 1 ? d[0][set][2 * i] : d[0][set][i], high = NC == 1 ? d[0][set][2 * i + 1] : d[B_TILES(NC) - 1][set][i];
+            sums.row[i] = fmaf(w.sb[set][row] * x.scale[column], __int2float_rn(low + 256 * high), sums.row[i]);
         }
     }
     block_biases<SETS, NC>(sums, w, x);
@@ -151,24 +137,6 @@ template <u32 CELL> static __device__ __forceinline__ void block_wide(float (&su
             uint4 a = stream_uint4(codes + (plane * 128 + j * 32 + lane) * UNIT), b = j < 2 ? lo : hi;
             mma(sum, a.x, a.y, a.z, a.w, j % 2 ? b.z : b.x, j % 2 ? b.w : b.y);
         }
-    }
-}
-
-static __device__ __forceinline__ float digits_join(float low, float mid, float high) {
-    return fmaf(65536.0f, high, fmaf(256.0f, mid, low));
-}
-
-template <int NC> static __device__ __forceinline__ void sums_join(float (&out)[OUTPUTS(NC)], const md_sums<NC> &sums) {
-#pragma unroll
-    for (u32 i = 0; i < OUTPUTS(NC); i++) {
-        float low, mid, high;
-        if (NC == 1) { // digits 0 and 1 lie here, digit 2 in the next lane
-            low = sums.digit[0][2 * i], mid = sums.digit[0][2 * i + 1];
-            high = __shfl_down_sync(~0u, sums.digit[0][2 * i], 1);
-        } else {
-            low = sums.digit[0][i], mid = sums.digit[B_TILES(NC) / 2][i], high = sums.digit[B_TILES(NC) - 1][i];
-        }
-        out[i] = digits_join(low, mid, high) + sums.bias[i];
     }
 }
 
@@ -220,14 +188,17 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
 #pragma unroll
                 for (u32 tile = 0; tile < TILES; tile++) {
                     md_codes<SETS ? SETS : 1> w;
-                    codes_load<CELL, WIDE, SETS ? SETS : 1, (NC > 1)>(w, codes[tile] + j * size * UNIT, scales[tile] + j * size * UNIT);
-                    block_codes<CELL, (NC > 1)>(sums[tile], w, acts);
+                    codes_load<CELL, WIDE>(w, codes[tile] + j * size * UNIT, scales[tile] + j * size * UNIT);
+                    block_codes(sums[tile], w, acts);
                 }
             }
         }
     }
 #pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) sums_join<NC>(out[tile], sums[tile]);
+    for (u32 tile = 0; tile < TILES; tile++) {
+#pragma unroll
+        for (u32 i = 0; i < OUTPUTS(NC); i++) out[tile][i] = sums[tile].row[i] + sums[tile].bias[i];
+    }
 }
 
 // Units of one block of a format.

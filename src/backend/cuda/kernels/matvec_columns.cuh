@@ -1,27 +1,19 @@
 // Matrix rows times several columns, where each warp brings the part of the input that it multiplies itself (md_slices):
 // pair of blocks by pair, so that digits are multiplied as they are made, by a tile or two at once.
 
-#define SLICE_TILES 1
+#define SLICE_TILES 2
 
 // One block of a tile, whose first unit in the stream is `unit`: sums += W * x. `wide`: the lane's values of its column.
 template <u32 CELL, u32 WIDE, u32 SETS, int NC>
 static __device__ __forceinline__ void slice_block(md_sums<NC> &sums, const md_stream &s, u32 unit, const md_acts<NC> &acts, u32 wide, u32 lane) {
     const md_at at = stream_at(s, unit);
     if (CELL > CELL_Q8) {
-        block_wide<CELL>(sums.digit[0], at, lane, shared_uint4(wide), shared_uint4(wide + 64));
+        block_wide<CELL>(sums.row, at, lane, shared_uint4(wide), shared_uint4(wide + 64));
         return;
     }
     md_codes<SETS ? SETS : 1> w;
-    codes_load<CELL, WIDE, SETS ? SETS : 1, true>(w, at + lane * 16, at + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8));
-    block_codes<CELL, true>(sums, w, acts);
-}
-
-static __device__ __forceinline__ bool format_is_wide(u32 format) {
-    bool wide = false;
-#define FORMAT_IS_WIDE(id, cell, scales, sets) wide = format == (id) ? (cell) > CELL_Q8 : wide;
-    FORMATS(FORMAT_IS_WIDE)
-#undef FORMAT_IS_WIDE
-    return wide;
+    codes_load<CELL, WIDE>(w, at + lane * 16, at + code_units(CELL) * UNIT + (lane >> 2) * (WIDE ? 16 : 8));
+    block_codes(sums, w, acts);
 }
 
 // The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay.
@@ -71,11 +63,8 @@ static __device__ __forceinline__ void slices_product(md_ctx &ctx, md_stream &s,
         for (u32 tile = 0; tile < SLICE_TILES; tile++) {
             if (tile >= n) break;
             float out[OUTPUTS(NC)];
-            if (HAS_WIDE && format_is_wide(x.format))
 #pragma unroll
-                for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sums[tile].digit[0][i];
-            else
-                sums_join<NC>(out, sums[tile]);
+            for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sums[tile].row[i] + sums[tile].bias[i];
             sums_put<NC>(ctx.lane, red + tile * (CONSUMER_WARPS * 16 * NC * 4), out);
         }
         red += n * (CONSUMER_WARPS * 16 * NC * 4);

@@ -1,8 +1,8 @@
 // Matrix rows of prompts: a CTA multiplies some tiles of 16 rows, of one matrix, with a set of columns. Weights and inputs
 // stream block by block of K through BUFFERS buffers of shared memory; a warp computes some row tiles by OCTETS tiles of D.
 //
-// What matvec.cuh shares out to SPLIT warps, one warp walks in turn: at a share's end its digits are joined and added to
-// the row's sum, of the first half of the shares, then of the second.
+// What matvec.cuh shares out to SPLIT warps, one warp walks in turn: at a share's end its sum is added to the row's, of
+// the first half of the shares, then of the second.
 
 #define COLUMN_WARPS (SET_OCTETS / OCTETS)
 
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void block_quantized(md_sums<8> (&sums)[EACH][
 #pragma unroll
     for (u32 m = 0; m < EACH; m++) {
         const u32 tile = buffer + m * block_units(CELL, WIDE, SETS) * UNIT;
-        codes_load<CELL, WIDE, SETS, true>(w[m], tile + at.codes, tile + at.scales);
+        codes_load<CELL, WIDE, SETS>(w[m], tile + at.codes, tile + at.scales);
     }
 #pragma unroll
     for (u32 n = 0; n < OCTETS; n++) {
@@ -118,7 +118,7 @@ static __device__ __forceinline__ void block_quantized(md_sums<8> (&sums)[EACH][
         for (u32 j = 0; j < DIGITS; j++) x.b[j] = at_shared<const uint4>(buffer + at.b + j * (SET_COLUMNS * 64) + n * 512);
         sums_take(x, buffer + at.sums + n * OCTET_SUMS);
 #pragma unroll
-        for (u32 m = 0; m < EACH; m++) block_codes<CELL, true>(sums[m][n], w[m], x);
+        for (u32 m = 0; m < EACH; m++) block_codes(sums[m][n], w[m], x);
     }
 }
 
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void block_unquantized(md_sums<8> (&sums)[EACH
         const uint4 lo = at_shared<const uint4>(x), hi = at_shared<const uint4>(x + 64);
 #pragma unroll
         for (u32 m = 0; m < EACH; m++)
-            block_wide<CELL>(sums[m][n].digit[0], weights + (at.rows + m) * block_units(CELL, 0, 0) * UNIT, at.lane, lo, hi);
+            block_wide<CELL>(sums[m][n].row, weights + (at.rows + m) * block_units(CELL, 0, 0) * UNIT, at.lane, lo, hi);
     }
 }
 
@@ -164,9 +164,9 @@ static __device__ __forceinline__ void tiles_times_set(md_totals<SHAPE::each> &y
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
                     const md_sums<8> &s = sums[m][n];
-                    y.second[m][n][i] += CELL > CELL_Q8 ? s.digit[0][i] : digits_join(s.digit[0][i], s.digit[1][i], s.digit[2][i]) + s.bias[i];
+                    y.second[m][n][i] += CELL > CELL_Q8 ? s.row[i] : s.row[i] + s.bias[i];
                     if (share + 1 == KIND::split / 2) y.first[m][n][i] = y.second[m][n][i], y.second[m][n][i] = 0;
-                    sums[m][n].bias[i] = sums[m][n].digit[0][i] = sums[m][n].digit[1][i] = sums[m][n].digit[2][i] = 0;
+                    sums[m][n].row[i] = sums[m][n].bias[i] = 0;
                 }
         share++;
         end = (share + 1) * KIND::blocks / KIND::split;

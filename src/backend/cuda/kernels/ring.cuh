@@ -57,9 +57,20 @@ static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 l
     __syncwarp(); // what one lane has seen land, all may read
     s.have = want;
 }
-// Lands everything up to and including unit `last`.
-static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 lane, u32 deadline_us) {
-    stream_land(s, last / SEGMENT_UNITS + 1, lane, deadline_us);
+// The same where segments land one after the other: with one in flight a segment is asked for when the one before it has
+// landed, so that the last tells for all. Its slot's earlier segment has been given back.
+static __device__ __forceinline__ void stream_land_last(md_stream &s, u32 want, u32 deadline_us) {
+    if (s.have >= want) return;
+    const u32 last = want - 1;
+    if (!mbar_test(full_of(s.ring, last), last / RING_SEGMENTS & 1) && !s.failed) s.failed = stream_late(s.ring, last, deadline_us);
+    s.have = want;
+}
+// Lands everything up to and including unit `last`. ONE_BY_ONE: of a stage that fits the ring, in the layers.
+template <bool ONE_BY_ONE> static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 lane, u32 deadline_us) {
+    if (ONE_BY_ONE && WINDOW_LAYERS == 1)
+        stream_land_last(s, last / SEGMENT_UNITS + 1, deadline_us);
+    else
+        stream_land(s, last / SEGMENT_UNITS + 1, lane, deadline_us);
 }
 // Whether a stage that ends before unit `end` fits the ring whole, without anything being given back.
 static __device__ __forceinline__ bool stream_fits(const md_stream &s, u32 end) {
@@ -87,7 +98,7 @@ static __device__ __noinline__ md_stream stream_turn(md_stream s, u32 next, u32 
         stream_land(s, until, lane, deadline_us);
         stream_release(s, until * SEGMENT_UNITS, lane);
     }
-    stream_need(s, last, lane, deadline_us);
+    stream_need<false>(s, last, lane, deadline_us);
     return s;
 }
 // Where a unit lies. The bytes that a warp takes of a tile, or a block of weights that are not quantized, follow each
@@ -140,7 +151,7 @@ drain: // shared memory must not be left while copies into it are under way
         while (!mbar_test(full_of(ring, i), i / RING_SEGMENTS & 1)) {}
 }
 #else
-static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
+template <bool ONE_BY_ONE> static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
 static __device__ __forceinline__ bool stream_fits(const md_stream &, u32) { return true; }
 static __device__ __forceinline__ void stream_release(md_stream &, u32, u32) {}
 static __device__ __forceinline__ md_stream stream_turn(md_stream s, u32, u32, u32, u32) { return s; }

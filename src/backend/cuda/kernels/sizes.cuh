@@ -14,9 +14,9 @@ typedef unsigned long long u64;
 #define CONSUMERS (CONSUMER_WARPS * 32)
 #define THREADS (CONSUMERS + 32) // the last warp is the producer of the weight stream
 
-#define DIGITS 3                         // of an input value, signed bytes (input.cuh)
+#define DIGITS 2                         // of an input value (input.cuh)
 #define XSTRIDE (INPUT_BLOCKS * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
-#define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: scale of its digits, sum of each set of its values
+#define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: unit of its digits, sum of each set of its values
 #define RED_FLOATS (COLUMNS > 1 ? 6144 : SHARED_BYTES >= 163840 ? 8192 : 4096) // partial sums; with one column, of two stages in turn
 #define RED_ROUND(NC) ((NC) == 1 ? RED_FLOATS / 2 : RED_FLOATS)
 

@@ -159,7 +159,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const u32 end = stream.token + run.y;
     const bool fits = stream_fits(stream, end);
     SPENT(SETUP);
-    if (fits) stream_need(stream, end - 1, ctx.lane, p->deadline_us);
+    if (fits) stream_need<!is_kind<KIND, md_head>>(stream, end - 1, ctx.lane, p->deadline_us);
     SPENT(WEIGHTS);
     if constexpr (NC == 1)
         input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
