@@ -132,7 +132,7 @@ static __device__ __forceinline__ void columns_load(md_ctx &ctx, md_columns<NC, 
         for (u32 first = 0; first < units::count; first += each) {
             SPENT(ARITHMETIC);
             if (j || first) units_ask<NC, KIND>(ctx, in, j, first, tag);
-            wait_asked<each * twos, true>(ctx, in.v, tag, [&](u32 k) { return unit_entry<KIND>(ctx, j + k / each, first + k % each); });
+            wait_asked<each * twos, true, 1>(ctx, in.v, tag, [&](u32 k) { return unit_entry<KIND>(ctx, j + k / each, first + k % each); });
             SPENT(HANDOFF);
 #pragma unroll
             for (u32 k = 0; k < each * twos; k++) {
@@ -229,7 +229,7 @@ template <typename KIND> static __device__ __forceinline__ void slices_begin(con
 // Brings the pairs [pair, pair + pairs) to the warp's place, and asks for those that follow.
 template <typename KIND> static __device__ __forceinline__ void slices_load(md_ctx &ctx, md_slices<KIND> &in, u32 pair, u32 tag) {
     if (in.asked != pair) slices_ask(ctx, in, pair, tag);
-    wait_asked<UNITS_AT_ONCE, true>(ctx, in.v, tag, [&](u32 k) { return slice_entry<KIND>(ctx, pair, k); });
+    wait_asked<UNITS_AT_ONCE, true, 1>(ctx, in.v, tag, [&](u32 k) { return slice_entry<KIND>(ctx, pair, k); });
     SPENT(HANDOFF);
     uint2 x[UNITS_AT_ONCE];
 #pragma unroll
