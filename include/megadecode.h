@@ -411,6 +411,7 @@ typedef struct md_inspect_options {
 } md_inspect_options;
 
 // Describes a snapshot without loading its weights: *json is one JSON object for md_free (docs/API.md lists its keys).
+// MD_E_FORMAT where a scale, bias or norm is no finite number.
 MD_API md_status md_inspect(const char *model, const md_inspect_options *options, char **json, md_error *err);
 
 // ---------------------------------------------------------------- synthetic models ------------------------------

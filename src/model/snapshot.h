@@ -116,11 +116,17 @@ void md_snapshot_close(md_snapshot *snapshot);
 // Resolves `model` as md_snapshot_open does, without opening it: a malloc'd folder path.
 md_status md_model_dir(const char *model, char **dir, md_error *err);
 
-// Reads rows [first, first + count) of a tensor as stored: count * row_bytes bytes into `out`.
+// Reads rows [first, first + count) of a tensor as stored: count * row_bytes bytes into `out`. MD_E_FORMAT where one of
+// its values (not of U32: codes) is an infinity or a NaN; the message names file, tensor, row and group or column.
 md_status md_tensor_read(const md_tensor *tensor, uint32_t first, uint32_t count, void *out, md_error *err);
 
 // Reads the same rows converted to fp32 (exact): count * cols floats. Not for U32.
 md_status md_tensor_read_f32(const md_tensor *tensor, uint32_t first, uint32_t count, float *out, md_error *err);
+
+// Reads what stands beside a matrix's weights, scales, biases and additive bias, to refuse what md_tensor_read refuses;
+// of a snapshot all matrices' and the norms. Matrices that are not quantized are looked at when they are read.
+md_status md_matrix_check_scales(const md_matrix *matrix, md_error *err);
+md_status md_snapshot_check_scales(const md_snapshot *snapshot, md_error *err);
 
 // Reads kv_config.json's format (an array of {"layer_idx", "bits", "group_size"}) from `path` for a model of `layers`
 // layers and `head_dim`; *out is malloc'd [layers].

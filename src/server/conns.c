@@ -105,9 +105,10 @@ md_status md_conns_start(md_metrics *metrics, md_conns **out, md_error *err) {
     pthread_cond_init(&conns->stop_asked, &monotonic);
     pthread_cond_init(&conns->job_ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (pthread_create(&conns->thread, NULL, watch, conns) != 0) {
+    const int failed = pthread_create(&conns->thread, NULL, watch, conns);
+    if (failed) {
         free(conns);
-        return md_fail(err, MD_E_IO, "connections: the system gives no thread");
+        return md_fail(err, MD_E_IO, "connections: the system gives no thread: %s", strerror(failed));
     }
     *out = conns;
     return MD_OK;

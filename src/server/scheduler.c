@@ -143,9 +143,10 @@ md_status md_scheduler_start(const md_server_options *options, md_metrics *metri
     pthread_cond_init(&s->work, &monotonic);
     pthread_cond_init(&s->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (pthread_create(&s->thread, NULL, run, s) != 0) {
+    const int failed = pthread_create(&s->thread, NULL, run, s);
+    if (failed) {
         free(s);
-        return md_fail(err, MD_E_IO, "scheduler: the system gives no thread");
+        return md_fail(err, MD_E_IO, "scheduler: the system gives no thread: %s", strerror(failed));
     }
     *out = s;
     return MD_OK;

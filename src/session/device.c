@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "plan/pack.h"
 
-enum { MAX_WORKERS = 1 << 16, MAX_DEVICES = 1024 };
+enum { MAX_DEVICES = 1024 };
 
 typedef enum engine_kind { ENGINE_RESIDENT, ENGINE_OPS, ENGINE_REFERENCE } engine_kind;
 
@@ -18,22 +19,24 @@ static const char *text_option(const char *option, const char *variable, const c
     return value && *value ? value : NULL;
 }
 
-static md_status parse_count(const char *text, const char *name, unsigned long max, uint32_t *out, md_error *err) {
+// A whole number of at most `max`, and nothing behind it.
+static bool parse_count(const char *text, unsigned long max, uint32_t *out) {
     char *end = NULL;
     errno = 0;
     unsigned long value = strtoul(text, &end, 10);
-    if (errno || *text < '0' || *text > '9' || *end || value > max)
-        return md_fail(err, MD_E_USAGE, "%s: found \"%s\", expected a number from 0 to %lu", name, text, max);
+    if (errno || *text < '0' || *text > '9' || *end || value > max) return false;
     *out = (uint32_t)value;
-    return MD_OK;
+    return true;
 }
 
 static md_status count_option(uint32_t option, const char *variable, const char *name, uint32_t *out, md_error *err) {
     const char *text = option ? NULL : text_option(NULL, variable, &variable);
     *out = option;
-    if (option > MAX_WORKERS)
-        return md_fail(err, MD_E_USAGE, "%s: found %u, expected at most %d", name, option, MAX_WORKERS);
-    return text ? parse_count(text, variable, MAX_WORKERS, out, err) : MD_OK;
+    if (option > MD_MAX_WORKERS)
+        return md_fail(err, MD_E_USAGE, "%s: found %u, expected at most %d", name, option, MD_MAX_WORKERS);
+    if (!text || (parse_count(text, MD_MAX_WORKERS, out) && *out)) return MD_OK;
+    return md_fail(err, MD_E_USAGE, "%s: found \"%s\", expected a whole number from 1 to %d", variable, text,
+                   MD_MAX_WORKERS);
 }
 
 static md_status parse_engine(const char *text, const char *name, engine_kind *out, md_error *err) {
@@ -55,11 +58,9 @@ static md_status parse_device(const char *text, const char *name, bool *cuda, bo
     if (!text) return MD_OK;
     *cpu = strcmp(text, "cpu") == 0;
     *cuda = strncmp(text, "cuda", 4) == 0 && (text[4] == 0 || text[4] == ':');
-    if (*cuda && text[4]) {
-        uint32_t number = 0;
-        MD_TRY(parse_count(text + 5, name, MAX_DEVICES, &number, err));
-        *index = (int)number;
-    }
+    uint32_t number = 0;
+    if (*cuda && text[4]) *cuda = parse_count(text + 5, MAX_DEVICES, &number);
+    *index = (int)number;
     if (*cpu || *cuda) return MD_OK;
     return md_fail(err, MD_E_USAGE, "%s: found \"%s\", expected cpu, cuda or cuda:N", name, text);
 }
@@ -88,7 +89,7 @@ md_status md_device_open(const md_plan *plan, const md_model_options *options, m
         md_error gpu = {0};
         md_status status = md_cuda_open(plan, kind == ENGINE_RESIDENT, &eo, out, &gpu);
         if (status == MD_OK) return MD_OK;
-        if (!cpu || status == MD_E_CANCELLED) return md_fail(err, status, "%s", gpu.message);
+        if (!cpu || status == MD_E_CANCELLED || status == MD_E_USAGE) return md_fail(err, status, "%s", gpu.message);
         md_log(MD_LOG_INFO, "the CPU is used: %s", gpu.message);
     }
     return md_cpu_open(plan, kind == ENGINE_RESIDENT, &eo, out, err);

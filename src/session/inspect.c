@@ -1,4 +1,5 @@
-// md_inspect: a snapshot and its plan described as JSON, from headers and config alone.
+// md_inspect: a snapshot and its plan described as JSON, from headers and config; of the weights only scales and norms
+// are looked at.
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,6 +152,7 @@ md_status md_inspect(const char *model, const md_inspect_options *options, char 
     uint64_t losses = md_json_losses();
     *json = NULL;
     MD_TRY_GOTO(md_snapshot_open(model, &snapshot, err));
+    MD_TRY_GOTO(md_snapshot_check_scales(snapshot, err));
     MD_TRY_GOTO(md_plan_build(snapshot, &plan, err));
     const char *kv = options->kv ? options->kv : snapshot->kv ? "snapshot" : "none";
     MD_TRY_GOTO(md_kv_spec_read(snapshot, kv, &format, err));

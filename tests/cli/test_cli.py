@@ -114,7 +114,11 @@ def test_environment():
     words = ["run", "-p", "x", "-n", "1", "--temp", "0"]
     for name, value, say in [("LOG", "loud", "error, warn, info or debug"), ("LOG", "WARN", "error, warn, info or debug"),
                              ("ENGINE", "warp", "resident, ops or reference"), ("DEVICE", "tpu", "cpu, cuda or cuda:N"),
-                             ("THREADS", "many", "a number from 0"), ("THREADS", "-1", "a number from 0"), ("GROUPS", "x", "a number from 0"),
+                             ("THREADS", "many", "a whole number from 1 to 1024"), ("THREADS", "-1", "a whole number from 1 to 1024"),
+                             ("THREADS", "0", "a whole number from 1 to 1024"), ("THREADS", "1025", "a whole number from 1 to 1024"),
+                             ("THREADS", "1e1", "a whole number from 1 to 1024"), ("THREADS", "99999999999999999999", "a whole number from 1 to 1024"),
+                             ("GROUPS", "x", "a whole number from 1 to 1024"), ("GROUPS", "0", "a whole number from 1 to 1024"),
+                             ("DEVICE", "cuda:x", "cpu, cuda or cuda:N"), ("DEVICE", "cuda:", "cpu, cuda or cuda:N"),
                              ("CPU", "warp", "scalar, avx2, avx512, avx512vnni, avx512bf16 or neon"), ("API_KEY", "", "MEGADECODE_API_KEY is empty")]:
         command = words if value else ["serve", "--port", "0"]
         refused(2, *command, env={"MEGADECODE_" + name: value}, say=["MEGADECODE_" + name, value, say])

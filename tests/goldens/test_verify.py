@@ -62,13 +62,25 @@ done = subprocess.run([PROGRAM, "verify", "-m", MODEL, "--golden", f"{MODEL}/con
                       capture_output=True, text=True, timeout=60)
 check(done.returncode == 1 and "prefill_ids" in done.stderr + done.stdout, f"wrong golden: {done}")
 
-# Logits that are no numbers are nothing to be right about, whoever else computes them.
-with tempfile.TemporaryDirectory() as folder:
-    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+
+def write_norm(folder, value):
+    """The final norm's first weights."""
     with open(f"{folder}/model.safetensors", "r+b") as file:
         size = struct.unpack("<Q", file.read(8))[0]
         file.seek(8 + size + json.loads(file.read(size))["model.norm.weight"]["data_offsets"][0])
-        file.write(b"\xc0\x7f")  # NaN
+        file.write(value)
+
+
+# Logits that are no numbers are nothing to be right about, whoever else computes them.
+with tempfile.TemporaryDirectory() as folder:
+    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+    # A weight that is no number is refused before anything is computed, by whatever reads it.
+    write_norm(folder, b"\x80\x3f\xc0\x7f")  # 1, NaN
+    for command in [["verify", "--against", "reference", "--device", "cpu"], ["inspect"], ["run", "-p", "a", "-n", "1", "--device", "cpu"]]:
+        done = subprocess.run([PROGRAM, *command, "-m", folder], capture_output=True, text=True, timeout=60)
+        check(done.returncode == 1 and not done.stdout and done.stderr.rstrip().endswith(
+            f"{folder}/model.safetensors: model.norm.weight: row 0, column 1: found NaN, expected a finite number"), f"NaN weight: {done}")
+    write_norm(folder, b"\x7f\x7f" * 256)  # the greatest bf16: the norm overflows
     for more in [[], ["--json"]]:
         done = subprocess.run([PROGRAM, "verify", "-m", folder, "--against", "reference", "--device", "cpu", "--steps", "2", *more],
                               capture_output=True, text=True, timeout=60)

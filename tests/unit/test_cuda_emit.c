@@ -158,6 +158,27 @@ static void source_names_the_model(void **state) {
     md_free(source);
 }
 
+// The names that the variable takes are those that the emitter asks for, each of them.
+static void every_tunable_has_its_name(void **state) {
+    (void)state;
+    md_error err = {0};
+    char *text, tune[64];
+    size_t size, asked = 0, known = 0;
+    assert_int_equal(md_cuda_tune_check("?", &err), MD_E_USAGE);
+    for (const char *at = strstr(err.message, " of "); at && *at; at++) known += *at == ' ';
+    assert_int_equal(md_file_read_all("src/backend/cuda/emit.c", 1 << 20, &text, &size, &err), MD_OK);
+    for (const char *at = text; (at = strstr(at, "tuned(")) != NULL; at++) {
+        const char *quote = at + strcspn(at, "\");"), *end = quote + 1 + strcspn(quote + 1, "\"");
+        if (*quote != '"') continue;
+        snprintf(tune, sizeof tune, "%.*s=1", (int)(end - quote - 1), quote + 1);
+        if (md_cuda_tune_check(tune, &err) != MD_OK) fail_msg("%s", err.message);
+        asked++;
+    }
+    assert_true(asked > 20);
+    assert_int_equal(known - 1, asked); // one space stands before "of"
+    free(text);
+}
+
 static void unknown_targets_are_refused(void **state) {
     (void)state;
     md_error err = {0};
@@ -223,15 +244,11 @@ static void compiler_errors_are_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(source_names_the_model),
-        cmocka_unit_test(unknown_targets_are_refused),
-        cmocka_unit_test(a_spoiled_cache_is_rebuilt),
-        cmocka_unit_test(compiler_errors_are_told),
-        cmocka_unit_test(an_odd_model),
-        cmocka_unit_test(a_full_size_model),
-        cmocka_unit_test(a_model_of_long_rows),
-        cmocka_unit_test(what_measurements_add),
-        cmocka_unit_test(the_shipped_model),
+        cmocka_unit_test(source_names_the_model),      cmocka_unit_test(every_tunable_has_its_name),
+        cmocka_unit_test(unknown_targets_are_refused), cmocka_unit_test(a_spoiled_cache_is_rebuilt),
+        cmocka_unit_test(compiler_errors_are_told),    cmocka_unit_test(an_odd_model),
+        cmocka_unit_test(a_full_size_model),           cmocka_unit_test(a_model_of_long_rows),
+        cmocka_unit_test(what_measurements_add),       cmocka_unit_test(the_shipped_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

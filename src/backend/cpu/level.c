@@ -54,8 +54,9 @@ md_status md_cpu_level_select(const md_kernels **out, md_error *err) {
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i], name) == 0)
-            return md_fail(err, MD_E_UNSUPPORTED, "MEGADECODE_CPU=%s: this CPU has no such kernels; its best are %s",
-                           name, level[n - 1]->name);
-    return md_fail(err, MD_E_USAGE, "MEGADECODE_CPU=%s: expected scalar, avx2, avx512, avx512vnni, avx512bf16 or neon",
-                   name);
+            return md_fail(err, MD_E_UNSUPPORTED,
+                           "MEGADECODE_CPU: found \"%s\", but this CPU has no such kernels; its best are %s", name,
+                           level[n - 1]->name);
+    return md_fail(err, MD_E_USAGE,
+                   "MEGADECODE_CPU: found \"%s\", expected scalar, avx2, avx512, avx512vnni, avx512bf16 or neon", name);
 }

@@ -153,6 +153,7 @@ static md_status alloc_vectors(md_cpu_engine *e, md_error *err) {
 
 md_status md_cpu_load(md_cpu_engine *e, const md_engine_options *options, md_error *err) {
     MD_TRY(load_stages(e, err));
+    MD_TRY(md_matrix_check_scales(&e->base.snapshot->embed, err)); // its rows are read when their tokens come
     MD_TRY(alloc_vectors(e, err));
     return pack_arena(e, options, err);
 }

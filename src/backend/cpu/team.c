@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -316,7 +317,8 @@ md_status md_team_open(uint32_t workers, const md_topology *topology, md_team **
         int failed = pthread_create(&team->worker[w].thread, NULL, thread_main, &team->worker[w]);
         if (failed) {
             md_team_close(team, 0);
-            return md_fail(err, MD_E_IO, "cannot start thread %u of %u: error %d", w, workers, failed);
+            return md_fail(err, MD_E_IO, "%u workers asked for, %u threads made besides the caller's: %s", workers,
+                           w - 1, strerror(failed));
         }
         pin(team->worker[w].thread, topology->cpu[w % topology->count]);
     }

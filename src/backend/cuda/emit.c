@@ -150,7 +150,34 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
     md_buf_puts(out, "\n};\n");
 }
 
-// A number that measurements may want to change without a new build.
+// The names of numbers that measurements may want to change without a new build: those of all calls of tuned and
+// define_tuned.
+static const char tunables[] =
+    " CONSUMER_WARPS SPLIT_QKV SPLIT_OUT SPLIT_GATE_UP SPLIT_DOWN SPLIT_HEAD POLL_NS LOOKS SEGMENT_BYTES WINDOW_LAYERS"
+    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES OCTETS TALL TALL_TILES TALL_CTAS SHORT "
+    "SHORT_TILES"
+    " SHORT_CTAS BUFFERS ATTENTION_CTAS ";
+
+// Whether NAME=NUMBER stands at the head of a list; *length: of it, and of the comma behind it.
+static bool is_tunable(const char *at, size_t *length) {
+    char name[32];
+    const size_t n = strcspn(at, "=,"), digits = at[n] == '=' ? strspn(at + n + 1, "0123456789") : 0;
+    const char end = digits ? at[n + 1 + digits] : 0;
+    *length = n + 1 + digits + (end == ',');
+    if (n < 1 || n + 3 > sizeof name || digits < 1 || digits > 9 || (end && end != ',')) return false;
+    snprintf(name, sizeof name, " %.*s ", (int)n, at);
+    return strstr(tunables, name) != NULL;
+}
+
+md_status md_cuda_tune_check(const char *tune, md_error *err) {
+    size_t length;
+    for (const char *at = tune; at && *at; at += length)
+        if (!is_tunable(at, &length))
+            return md_fail(err, MD_E_USAGE, "MEGADECODE_CUDA_TUNE: found \"%.60s\", expected NAME=NUMBER,... of%.*s",
+                           at, (int)sizeof tunables - 2, tunables);
+    return MD_OK;
+}
+
 static uint32_t tuned(const md_cuda_emit_options *options, const char *name, uint32_t value) {
     size_t n = strlen(name);
     for (const char *at = options->tune; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -216,6 +243,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
 md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target, const md_cuda_emit_options *options,
                        md_buf *out, md_error *err) {
     const md_snapshot *model = shape->plan->snapshot;
+    MD_TRY(md_cuda_tune_check(options->tune, err));
     md_buf_printf(
         out,
         "// megadecode %s: %s.\n"

@@ -29,6 +29,10 @@ typedef struct md_cuda_emit_options {
     const char *tune; // "NAME=VALUE,..." in place of defaults, for measurements; may be NULL
 } md_cuda_emit_options;
 
+// MD_E_USAGE where `tune` (may be NULL) is no list of NAME=VALUE, or a name is none of the tunables': the message is
+// MEGADECODE_CUDA_TUNE's, from where it comes, and has all names. md_cuda_emit asks for itself.
+md_status md_cuda_tune_check(const char *tune, md_error *err);
+
 // Threads of a CTA of that source: the consumer warps and the producer.
 uint32_t md_cuda_threads(const md_cuda_emit_options *options);
 

@@ -147,6 +147,23 @@ fail:
     return status;
 }
 
+// A variable of measurements and tests that is 1 or 0; unset or empty: 0.
+static md_status switch_of(const char *variable, bool *on, md_error *err) {
+    const char *text = getenv(variable);
+    *on = text && strcmp(text, "1") == 0;
+    if (!text || !*text || *on || strcmp(text, "0") == 0) return MD_OK;
+    return md_fail(err, MD_E_USAGE, "%s: found \"%s\", expected 0 or 1", variable, text);
+}
+
+static md_status read_switches(md_cuda_engine *engine, md_error *err) {
+    MD_TRY(switch_of("MEGADECODE_CUDA_POISON", &engine->poison, err));
+    MD_TRY(switch_of("MEGADECODE_CUDA_INJECT", &engine->inject, err));
+    MD_TRY(switch_of("MEGADECODE_CUDA_GRAPH", &engine->graph.on, err));
+    engine->inject = engine->inject || engine->poison;
+    engine->graph.on = engine->graph.on && !engine->resident;
+    return md_cuda_tune_check(getenv("MEGADECODE_CUDA_TUNE"), err);
+}
+
 // The kernel of one column now; the wide one when a step first needs it.
 static md_status open_kernels(md_cuda_engine *engine, md_error *err) {
     md_cuda_target *target = &engine->target;
@@ -192,14 +209,13 @@ md_status md_cuda_open(const md_plan *plan, bool resident, const md_engine_optio
     engine->resident = resident;
     engine->deadline_us = (options->deadline_ms ? options->deadline_ms : DEFAULT_DEADLINE_MS) * 1000;
     engine->epoch = plan->stage_count;
-    engine->poison = getenv("MEGADECODE_CUDA_POISON") != NULL;
-    engine->inject = engine->poison || getenv("MEGADECODE_CUDA_INJECT") != NULL;
     engine->account_on = options->account;
-    engine->graph.on = !resident && getenv("MEGADECODE_CUDA_GRAPH") != NULL;
+    MD_TRY_GOTO(read_switches(engine, err));
     MD_TRY_GOTO(open_device(engine, options->device_index, err));
     engine->groups = options->groups ? options->groups : (uint32_t)engine->device.sms;
     if (engine->groups > MD_CUDA_MAX_GROUPS) {
-        status = md_fail(err, MD_E_USAGE, "%u workers, expected at most %d", engine->groups, MD_CUDA_MAX_GROUPS);
+        status = md_fail(err, MD_E_USAGE, "groups: found %u, expected at most %d on a GPU", engine->groups,
+                         MD_CUDA_MAX_GROUPS);
         goto fail;
     }
     MD_TRY_GOTO(md_cuda_shape_build(plan, &engine->shape, err));
