@@ -54,6 +54,15 @@ static md_status check_model(const md_plan *plan, md_error *err) {
     return MD_OK;
 }
 
+bool md_cuda_has_wide(const md_cuda_shape *shape) {
+    for (uint32_t i = 0; i < shape->format_count; i++)
+        if (shape->format[i].cell > MD_CELL_Q8) return true;
+    return false;
+}
+
+// Three of each of the 32 lanes of an operand B, and three more of bf16 values where weights need them.
+uint32_t md_cuda_digit_entries(const md_cuda_shape *shape) { return 32 * (md_cuda_has_wide(shape) ? 6 : 3); }
+
 static void place_vectors(md_cuda_shape *shape) {
     struct {
         uint32_t *at, tiles;
@@ -66,6 +75,10 @@ static void place_vectors(md_cuda_shape *shape) {
         *vectors[i].at = at;
         at += (uint32_t)md_round_up(4ull * vectors[i].tiles * MD_CUDA_COLUMNS, 8); // vectors share no 128-byte line
     }
+    const uint32_t entries = md_cuda_digit_entries(shape);
+    shape->digits_x = at, at += shape->blocks_x * entries;
+    shape->digits_attn = at, at += shape->blocks_attn * entries;
+    shape->digits_act = at, at += shape->blocks_f * entries;
     shape->exchange_entries = at;
 }
 
@@ -155,15 +168,16 @@ uint32_t md_cuda_segment_bytes(uint32_t shared_bytes) { return shared_bytes >= 1
 uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes) {
     const md_snapshot *model = shape->plan->snapshot;
     uint32_t columns = MD_CUDA_COLUMNS, segment = md_cuda_segment_bytes(shared_bytes);
-    // Digits and sums of a block, and its bf16 values where weights are not quantized; rotations, tokens.
-    uint32_t column = shape->blocks_max * (3 * MD_MMA_BLOCK + 16) + model->head_dim * 4 + 128;
-    for (uint32_t i = 0; i < shape->format_count; i++)
-        if (shape->format[i].cell > MD_CELL_Q8) {
-            column += (shape->blocks_max * MD_MMA_BLOCK + 32) * 2;
-            break;
-        }
-    const uint64_t ring = 2 * segment + segment;                                         // and what lies behind its end
-    const uint64_t others = (uint64_t)shape->plan->stage_count * 16 + (32 << 10) + 2048; // tables, partial sums
+    // Of inputs that lie in shared memory whole: digits and sums of a block, and its bf16 values where weights are not
+    // quantized.
+    const bool out = shape->split_out < MD_CUDA_CONSUMER_WARPS, down = shape->split_down < MD_CUDA_CONSUMER_WARPS;
+    uint32_t blocks = shape->blocks_x;
+    if (out) blocks = (uint32_t)md_max_u64(blocks, shape->blocks_attn);
+    if (down) blocks = (uint32_t)md_max_u64(blocks, shape->blocks_f);
+    uint32_t column = blocks * (2 * MD_MMA_BLOCK + 16) + model->head_dim * 4 + 512; // rotations, caches, tokens
+    if (md_cuda_has_wide(shape)) column += (blocks * MD_MMA_BLOCK + 32) * 2;
+    const uint64_t ring = 2 * segment + segment; // and what lies behind its end
+    const uint64_t others = (uint64_t)shape->plan->stage_count * 16 + (24 << 10) + 16384; // tables, sums, what is made
     while (columns > 1 && columns * (uint64_t)column + others + ring > shared_bytes) columns /= 2;
     return columns;
 }

@@ -1,241 +1,178 @@
-// Input vectors of matrix stages for several columns. What is made of a column is what one column alone gets (input.cuh),
-// bit for bit; here a warp makes up to UNITS_AT_ONCE pairs of blocks together, of any columns, since each step of one waits
-// for the step before, and asks for all entries it will need before anything else.
+// Input vectors of matrix stages for several columns. One column's CTAs each make its digits for themselves; eight columns
+// would take all CTAs longer than the products do. So digits are made once, by whoever has a share of a stage's input, and
+// handed on as entries; the bits are one column's (input.cuh).
 //
-// Stages with a norm: all warps make all columns, and meet twice (md_units). Output and down projection, where a tile is
-// split over all warps: a warp makes what it multiplies itself, a few pairs at a time, in a place of its own (md_slices), so
-// that a long row needs little shared memory: the ring has it.
+// A stage with a norm: a CTA makes a column, as one column's CTAs do. Others: a warp makes a pair of blocks of a column, and
+// all warps of all CTAs share these units.
+//
+// Entries are what the tensor cores' lanes want: lane 4 c + t of operand B has 32 bytes of column c's digits of a block,
+// which three entries {three words, tag} bring, the last with one word more: of t = 0 the block's unit, of t = 1 .. the sums of
+// its sets. Where weights are not quantized, three more bring the lane's 16 values as bf16. Entry j of a block's lane is entry
+// (block * LANE_ENTRIES + j) * 32 + lane of the stage's digits.
 
-#define UNITS_ASKED 16u
+static __device__ __forceinline__ uint4 *lane_entry(const md_params *p, u32 digits, u32 block, u32 j, u32 lane) {
+    return (uint4 *)p->exchange + digits + (block * LANE_ENTRIES + j) * 32 + lane;
+}
 
-// The largest power of two that is at most `n`.
-static __host__ __device__ constexpr u32 power_below(u32 n) { return n < 2 ? 1 : 2 * power_below(n / 2); }
+// ---- made once -----------------------------------------------------------------------------------------------------
 
-// ---- all warps, all columns ----------------------------------------------------------------------------------------
-
-// A unit is a pair of blocks of one of two neighbouring columns. A warp takes every CONSUMER_WARPS-th pair of each column,
-// which is what the sums of squares add up by. Where those that are left in the end keep at most half of the warps busy, the
-// two columns share them: of odd columns, warps take the other half's pairs, so that all have as much to do.
-template <typename KIND> struct md_units {
-    static constexpr u32 full = (KIND::blocks + 1) / 2 / CONSUMER_WARPS, rest = (KIND::blocks + 1) / 2 % CONSUMER_WARPS;
-    static constexpr bool shared_rest = rest && rest <= CONSUMER_WARPS / 2;
-    static constexpr u32 count = 2 * full + (shared_rest ? 1 : rest ? 2 : 0);
-    // Pairs that units may name: those past KIND's blocks hold zeros.
-    static constexpr u32 pairs = full * CONSUMER_WARPS + (shared_rest ? CONSUMER_WARPS / 2 : rest ? CONSUMER_WARPS : 0);
-    static constexpr u32 shift = shared_rest ? CONSUMER_WARPS / 2 : 0; // of odd columns' warps
-
-    static __device__ __forceinline__ u32 odd(u32 u, u32 warp) {
-        return shared_rest && u == 2 * full ? warp / (CONSUMER_WARPS / 2) : u & 1;
-    }
-    static __device__ __forceinline__ u32 pair(u32 u, u32 warp) {
-        if (shared_rest && u == 2 * full) return full * CONSUMER_WARPS + warp % (CONSUMER_WARPS / 2);
-        return u / 2 * CONSUMER_WARPS + (warp ^ (u & 1 ? shift : 0));
-    }
+// digits_make's target before they are put: a place of the warp's own, with room for MADE_PAIRS pairs of blocks. Its blocks
+// are counted from the place's first on.
+struct md_digits_made {
+    u32 place; // from shared memory's start
+    static constexpr u32 digit_words = 16;
+    __device__ __forceinline__ u32 *digits(u32 b) const { return (u32 *)(shared + place + b * MADE_BYTES); }
+    __device__ __forceinline__ float *group(u32 b) const { return (float *)(shared + place + b * MADE_BYTES + MADE_SUMS); }
+    __device__ __forceinline__ u16 *wide(u32 b) const { return (u16 *)(shared + place + b * MADE_BYTES + MADE_WIDE); }
 };
-
-// digits_make's target: units from columns 2 j and 2 j + 1 on, EACH of two columns. Its pair k is unit k here.
-template <typename KIND, u32 EACH> struct md_digits_units {
-    u32 j, first, warp;
-    static constexpr u32 digit_words = COLUMNS * 16;
-    __device__ __forceinline__ u32 column(u32 k) const { return 2 * (j + k / EACH) + md_units<KIND>::odd(first + k % EACH, warp); }
-    __device__ __forceinline__ u32 block(u32 b) const { return 2 * md_units<KIND>::pair(first + b / 2 % EACH, warp) + b % 2; }
-    __device__ __forceinline__ u32 *digits(u32 b) const { return (u32 *)digits_of(block(b), 0, column(b / 2)); }
-    __device__ __forceinline__ float *group(u32 b) const { return group_of(block(b), column(b / 2)); }
-    __device__ __forceinline__ u16 *wide(u32 b) const { return SH_XS + column(b / 2) * XSTRIDE + block(b) * 64; }
-};
-
-// Where a lane keeps its raw values of a pair of blocks until they become digits: in the digits' own place.
-static __device__ __forceinline__ uint2 *raw_of(u32 pair, u32 c, u32 lane) {
-    return (uint2 *)(digits_of(2 * pair + lane / 16, lane % 16 / 8, c) + lane % 8 * 8);
+static __device__ __forceinline__ md_digits_made made_of(const md_ctx &ctx) {
+    return md_digits_made{md_map::made + ctx.warp * (MADE_PAIRS * 2 * MADE_BYTES)};
 }
 
-// Sums over a warp of N values a lane, each as warp_sum's; lane L has that of value sums_index<N>(L). N: a power of two.
-template <u32 N> static __device__ __forceinline__ u32 sums_index(u32 lane) {
-    u32 index = 0;
+// Puts block `b` of the place, which is block `block` of column c: a lane an entry.
+template <typename KIND> static __device__ __forceinline__ void made_put(const md_ctx &ctx, u32 b, u32 block, u32 c, u32 entry, u32 tag) {
+    const u32 t = entry / LANE_ENTRIES, j = entry % LANE_ENTRIES, place = ctx.smem + made_of(ctx).place + b * MADE_BYTES;
+    u32 word[3];
 #pragma unroll
-    for (u32 n = N, bit = 16; n > 1; n /= 2, bit /= 2) index |= lane & bit ? N / n : 0;
-    return index;
-}
-template <u32 N> static __device__ __forceinline__ float warp_sums(float (&x)[N], u32 lane) {
-    u32 bit = 16;
-#pragma unroll
-    for (u32 n = N; n > 1; n /= 2, bit /= 2) {
-#pragma unroll
-        for (u32 i = 0; i < n / 2; i++) {
-            const bool upper = lane & bit;
-            float mine = upper ? x[2 * i + 1] : x[2 * i], theirs = upper ? x[2 * i] : x[2 * i + 1];
-            x[i] = mine + __shfl_xor_sync(~0u, theirs, bit);
-        }
+    for (u32 i = 0; i < 3; i++) {
+        const u32 w = j % 3 * 3 + i; // of the lane's eight, and what comes with them
+        const u32 of_digits = w / 4 * 64 + t * 16 + w % 4 * 4, of_wide = MADE_WIDE + w / 4 * 64 + t * 16 + w % 4 * 4;
+        const u32 at = w == 8 ? MADE_SUMS + t * 4 : j < 3 ? of_digits : of_wide;
+        word[i] = shared_u32(place + at);
     }
-#pragma unroll
-    for (; bit; bit /= 2) x[0] += __shfl_xor_sync(~0u, x[0], bit);
-    return x[0];
+    put_entry(ctx, lane_entry(ctx.p, KIND::digits, block, j, 4 * c + t), word[0], word[1], word[2], tag);
 }
-
-// A warp's entries of `J` times two columns, and the norm's weights: asked for before all else.
-template <int NC, typename KIND> struct md_columns {
-    typedef md_units<KIND> units;
-    static constexpr u32 each = smaller(units::count, UNITS_ASKED); // units of two columns at once
-    static constexpr u32 most = larger(NC / 2, 1);
-    static constexpr u32 twos = smaller(most, power_below(UNITS_ASKED / each));
-    static constexpr u32 made_each = smaller(units::count, UNITS_AT_ONCE), made_twos = smaller(most, power_below(UNITS_AT_ONCE / made_each));
-    static constexpr bool keeps = made_each == units::count; // the weights, in registers
-    uint4 v[each * twos];
-    float4 weights[keeps ? made_each : 1];
-};
-// The lane's entry of unit u of columns 2 j and 2 j + 1. Written so that of units whose u is known, all of even columns (or
-// odd, or of the rest) are one address plus a constant.
-template <typename KIND> static __device__ __forceinline__ const uint4 *unit_entry(const md_ctx &ctx, u32 j, u32 u) {
-    typedef md_units<KIND> units;
-    const bool rest = units::shared_rest && u == 2 * units::full;
-    const u32 odd = units::odd(u, ctx.warp), lane = units::pair(rest ? u : u & 1, ctx.warp) * 32 + ctx.lane;
-    const uint4 *at = (const uint4 *)ctx.p->exchange + (rest ? odd * (KIND::tiles_in * 4) + lane : lane);
-    return at + (KIND::input + (2 * j + (rest ? 0 : odd)) * (KIND::tiles_in * 4) + (rest ? 0 : u / 2 * (CONSUMER_WARPS * 32)));
-}
-template <int NC, typename KIND>
-static __device__ __forceinline__ void units_ask(const md_ctx &ctx, md_columns<NC, KIND> &in, u32 j, u32 first, u32 tag) {
-    typedef md_columns<NC, KIND> cols;
-    typedef md_units<KIND> units;
-    constexpr u32 each = cols::each;
-    const u32 columns = ctx.p->columns;
-    ask_entries<each * cols::twos>(
-        in.v, tag, [&](u32 k) { return unit_entry<KIND>(ctx, j + k / each, first + k % each); },
-        [&](u32 k) {
-            const u32 u = first + k % each;
-            const bool whole = units::pairs * 32 <= KIND::tiles_in * 4; // all units' lanes have an entry
-            return (each == units::count || u < units::count) && 2 * (j + k / each) + units::odd(u, ctx.warp) < columns &&
-                   (whole || units::pair(u, ctx.warp) * 32 + ctx.lane < KIND::tiles_in * 4);
-        });
-}
-template <int NC, typename KIND>
-static __device__ __forceinline__ void columns_ask(const md_ctx &ctx, md_columns<NC, KIND> &in, u32 tag, const float *norm) {
-    typedef md_columns<NC, KIND> cols;
-    units_ask<NC, KIND>(ctx, in, 0, 0, tag);
-    if (KIND::norm && cols::keeps)
-#pragma unroll
-        for (u32 u = 0; u < cols::made_each; u++) in.weights[u] = norm_quad(norm, md_units<KIND>::pair(u, ctx.warp), ctx.lane);
-}
-
-// Brings all columns to shared memory, normalised where KIND has a norm. First raw values and sums of squares, by the
-// units that a warp asks for together; behind a barrier digits, by those that it makes together.
-template <int NC, typename KIND>
-static __device__ __forceinline__ void columns_load(md_ctx &ctx, md_columns<NC, KIND> &in, u32 tag, const float *norm) {
-    typedef md_columns<NC, KIND> cols;
-    typedef md_units<KIND> units;
-    static_assert(NC % 2 == 0 && 2 * units::pairs <= INPUT_BLOCKS, "columns are taken by twos; their digits have room");
-    const u32 columns = ctx.p->columns;
-    constexpr u32 each = cols::each, twos = cols::twos;
-#pragma unroll 1
-    for (u32 j = 0; j < NC / 2 && 2 * j < columns; j += twos) {
-        float squares[2 * twos] = {};
-#pragma unroll 1
-        for (u32 first = 0; first < units::count; first += each) {
-            SPENT(ARITHMETIC);
-            if (j || first) units_ask<NC, KIND>(ctx, in, j, first, tag);
-            wait_asked<each * twos, true, 1>(ctx, in.v, tag, [&](u32 k) { return unit_entry<KIND>(ctx, j + k / each, first + k % each); });
-            SPENT(HANDOFF);
-#pragma unroll
-            for (u32 k = 0; k < each * twos; k++) {
-                const u32 u = first + k % each, odd = units::odd(u, ctx.warp), two = k / each * 2;
-                if ((each < units::count && u >= units::count) || 2 * j + two >= columns) break;
-                *raw_of(units::pair(u, ctx.warp), 2 * j + two + odd, ctx.lane) = make_uint2(in.v[k].x, in.v[k].y);
-                if (!KIND::norm) continue;
-                const float sum = squares_of(in.v[k], odd ? squares[two + 1] : squares[two]);
-                squares[two] = odd ? squares[two] : sum, squares[two + 1] = odd ? sum : squares[two + 1];
-            }
-        }
-        if (!KIND::norm) continue;
-        const float sum = warp_sums<2 * twos>(squares, ctx.lane);
-        const u32 i = sums_index<2 * twos>(ctx.lane);
-        if (ctx.lane % (16 / twos) == 0) SH_PARTS[(2 * j + i) * CONSUMER_WARPS + (ctx.warp ^ (i & 1 ? units::shift : 0))] = sum;
-    }
-    float r = 0; // of column `lane`
-    if (KIND::norm) {
-        consumers_sync();
-        r = norm_factor(SH_PARTS + ctx.lane % NC * CONSUMER_WARPS, smaller((KIND::blocks + 1) / 2, CONSUMER_WARPS));
-    } else {
-        __syncwarp();
-    }
-    constexpr u32 made = cols::made_each, N = made * cols::made_twos;
-#pragma unroll 1
-    for (u32 j = 0; 2 * j < columns; j += cols::made_twos) {
-#pragma unroll 1
-        for (u32 first = 0; first < units::count; first += made) {
-            const md_digits_units<KIND, made> to = {j, first, ctx.warp};
-            uint2 x[N];
-#pragma unroll
-            for (u32 k = 0; k < N; k++) x[k] = *raw_of(to.block(2 * k) / 2, to.column(k), ctx.lane);
-            if (KIND::norm)
-#pragma unroll
-                for (u32 k = 0; k < N; k++)
-                    x[k] = normalised(x[k], __shfl_sync(~0u, r, to.column(k)),
-                                      cols::keeps ? in.weights[k % made] : norm_quad(norm, to.block(2 * k) / 2, ctx.lane));
-            __syncwarp(); // digits come where others' raw values lie
-            const float4 none[N] = {};
-            const u32 until = made == units::count ? 2 * N : smaller(2 * (units::count - first), 2 * N);
-            digits_make<N, false>(x, 0, 1, to, 0, until, ctx.lane, 0, none);
-        }
-    }
-    consumers_sync();
-}
-
-// ---- a warp, what it multiplies itself -----------------------------------------------------------------------------
-
-// A warp's place: up to UNITS_AT_ONCE pairs of blocks, one a slot, as operands B of so many columns: [block of the pair][digit]
-// [slot][64]. The pairs of several columns lie in neighbouring slots; where columns are few, several pairs of theirs.
-static __device__ __forceinline__ u32 slice_of(const md_ctx &ctx) { return md_map::digits + ctx.warp * SLICE_BYTES; }
-
-struct md_digits_slice { // digits_make's target: its pair k is slot k
-    u32 place;           // slice_of
-    static constexpr u32 digit_words = UNITS_AT_ONCE * 16;
-    __device__ __forceinline__ u32 *digits(u32 b) const { return (u32 *)(shared + place + b % 2 * SLICE_BLOCK + b / 2 * 64); }
-    __device__ __forceinline__ float *group(u32 b) const {
-        return (float *)(shared + place + SLICE_GROUPS + (b % 2 * UNITS_AT_ONCE + b / 2) * (GROUP_FLOATS * 4));
-    }
-    __device__ __forceinline__ u16 *wide(u32 b) const { return (u16 *)(shared + place + SLICE_WIDE + b / 2 * SLICE_ROW + b % 2 * 128); }
-};
-
-template <typename KIND> struct md_slices {
-    uint4 v[UNITS_AT_ONCE]; // the entries of pairs [asked, asked + pairs)
-    u32 from, until;        // the warp's blocks
-    u32 shift;              // a pair has 1 << shift slots, at least as many as there are columns
-    u32 pairs;              // at once
-    u32 asked;              // the first
-};
-// Slot k's entry. How far it lies from slot 0's is in shared memory; slots of columns that are not there repeat the first.
-template <typename KIND> static __device__ __forceinline__ const uint4 *slice_entry(const md_ctx &ctx, u32 pair, u32 k) {
-    const uint4 *at = (const uint4 *)ctx.p->exchange + KIND::input + pair * 32 + ctx.lane;
-    return at + shared_u32(ctx.smem + slice_of(ctx) + SLICE_OFFSETS + k * 4);
-}
-template <typename KIND> static __device__ __forceinline__ void slices_ask(const md_ctx &ctx, md_slices<KIND> &in, u32 pair, u32 tag) {
-    const u32 slots = ((in.until + 1) / 2 - pair) << in.shift; // of pairs that are the warp's
-    in.asked = pair;
-    ask_entries<UNITS_AT_ONCE>(
-        in.v, tag, [&](u32 k) { return slice_entry<KIND>(ctx, pair, k); },
-        [&](u32 k) {
-            return k < slots && (KIND::tiles_in % 8 == 0 || (pair + (k >> in.shift)) * 32 + ctx.lane < KIND::tiles_in * 4);
-        });
-}
-template <typename KIND> static __device__ __forceinline__ void slices_begin(const md_ctx &ctx, md_slices<KIND> &in, u32 tag) {
-    const u32 columns = ctx.p->columns;
-    in.from = ctx.warp * KIND::blocks / KIND::split, in.until = (ctx.warp + 1) * KIND::blocks / KIND::split;
-    in.shift = columns > 4 ? 3 : columns > 2 ? 2 : 1, in.pairs = UNITS_AT_ONCE >> in.shift;
-    const u32 c = ctx.lane & ((1u << in.shift) - 1), offset = (c < columns ? c * (KIND::tiles_in * 4) : 0) + (ctx.lane >> in.shift) * 32;
-    if (ctx.lane < UNITS_AT_ONCE) *(u32 *)(shared + slice_of(ctx) + SLICE_OFFSETS + ctx.lane * 4) = offset;
+// `pairs` pairs of blocks of column c, `first`, first + step, .., as they lie in the place.
+template <typename KIND> static __device__ __forceinline__ void pairs_put(const md_ctx &ctx, u32 pairs, u32 first, u32 step, u32 c, u32 tag) {
+    constexpr u32 entries = 4 * LANE_ENTRIES; // of a block
     __syncwarp();
-    slices_ask(ctx, in, in.from / 2, tag);
+#pragma unroll 1
+    for (u32 i = ctx.lane; i < pairs * 2 * entries; i += 32) {
+        const u32 b = i / entries, block = 2 * (first + b / 2 * step) + b % 2;
+        if (block < KIND::blocks) made_put<KIND>(ctx, b, block, c, i % entries, tag);
+    }
+    __syncwarp(); // the place is free again
 }
 
-// Brings the pairs [pair, pair + pairs) to the warp's place, and asks for those that follow.
-template <typename KIND> static __device__ __forceinline__ void slices_load(md_ctx &ctx, md_slices<KIND> &in, u32 pair, u32 tag) {
-    if (in.asked != pair) slices_ask(ctx, in, pair, tag);
-    wait_asked<UNITS_AT_ONCE, true, 1>(ctx, in.v, tag, [&](u32 k) { return slice_entry<KIND>(ctx, pair, k); });
+// A column, normalised, by all warps of the CTA: every CONSUMER_WARPS-th pair a warp, which is what the sums of squares add up
+// by. More than MADE_PAIRS pairs of a warp are put in turns.
+template <typename KIND> static __device__ __forceinline__ void column_make(md_ctx &ctx, u32 c, const float *norm, u32 tag_in, u32 tag) {
+    constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS, step = CONSUMER_WARPS * 32;
+    uint4 v[passes];
+    const uint4 *at = entry_of(ctx.p, KIND::input, KIND::tiles_in, c, 0, ctx.tid);
+    ask_entries<passes>(v, tag_in, [&](u32 k) { return at + k * step; }, [&](u32 k) { return ctx.tid + k * step < KIND::tiles_in * 4; });
+    float4 weights[passes];
+#pragma unroll
+    for (u32 k = 0; k < passes; k++) weights[k] = norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane);
+    wait_asked<passes, true>(ctx, v, tag_in, [&](u32 k) { return at + k * step; });
     SPENT(HANDOFF);
-    uint2 x[UNITS_AT_ONCE];
+    float squares = 0;
 #pragma unroll
-    for (u32 k = 0; k < UNITS_AT_ONCE; k++) x[k] = make_uint2(in.v[k].x, in.v[k].y);
-    if (2 * (pair + in.pairs) < in.until) slices_ask(ctx, in, pair + in.pairs, tag);
-    const float4 none[UNITS_AT_ONCE] = {};
-    digits_make<UNITS_AT_ONCE, false>(x, 0, 1, md_digits_slice{slice_of(ctx)}, 0, 2 * UNITS_AT_ONCE, ctx.lane, 0, none);
-    __syncwarp();
+    for (u32 k = 0; k < passes; k++) squares = squares_of(v[k], squares);
+    squares = warp_sum(squares);
+    // In turns, since there may be no barrier until the next stage with a norm but the one below.
+    float *parts = SH_PARTS + ((KIND::input == VECTOR_XA ? COLUMNS : 0) + c) * CONSUMER_WARPS;
+    if (ctx.lane == 0) parts[ctx.warp] = squares;
+    consumers_sync();
+    const float r = norm_factor(parts, smaller(pairs, CONSUMER_WARPS));
+#pragma unroll
+    for (u32 first = 0; first < passes; first += MADE_PAIRS) {
+        constexpr u32 N = smaller(passes, MADE_PAIRS);
+        uint2 x[N];
+        float4 w[N];
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            const bool is = first + k < passes;
+            x[k] = is ? make_uint2(v[is ? first + k : 0].x, v[is ? first + k : 0].y) : make_uint2(0, 0), w[k] = weights[is ? first + k : 0];
+        }
+        digits_make<N, true>(x, 0, 1, made_of(ctx), 0, 2 * N, ctx.lane, r, w);
+        pairs_put<KIND>(ctx, N, first * CONSUMER_WARPS + ctx.warp, CONSUMER_WARPS, c, tag);
+    }
+}
+
+// What this CTA makes of a stage's input, whose entries carry tag_in: digits, with the tag `tag`.
+template <typename KIND> static __device__ __forceinline__ void digits_share(md_ctx &ctx, const float *norm, u32 tag_in, u32 tag) {
+    const u32 columns = ctx.p->columns, groups = ctx.p->groups;
+    SPENT(SETUP);
+    if (KIND::norm) {
+#pragma unroll 1
+        for (u32 c = ctx.cta; c < columns; c += groups) column_make<KIND>(ctx, c, norm, tag_in, tag);
+    } else {
+        constexpr u32 pairs = (KIND::blocks + 1) / 2;
+#pragma unroll 1
+        for (u32 unit = ctx.cta + groups * ctx.warp; unit < pairs * columns; unit += groups * CONSUMER_WARPS) {
+            const u32 c = unit / pairs, pair = unit % pairs, entry = pair * 32 + ctx.lane;
+            const uint4 *at = entry_of(ctx.p, KIND::input, KIND::tiles_in, c, 0, entry);
+            uint4 v[1];
+            wait_entries<1, true>(ctx, v, tag_in, [&](u32) { return at; }, [&](u32) { return entry < KIND::tiles_in * 4; });
+            SPENT(HANDOFF);
+            uint2 x[1] = {make_uint2(v[0].x, v[0].y)};
+            const float4 none[1] = {};
+            digits_make<1, false>(x, 0, 1, made_of(ctx), 0, 2, ctx.lane, 0, none);
+            pairs_put<KIND>(ctx, 1, pair, 1, c, tag);
+        }
+    }
+    SPENT(ARITHMETIC);
+}
+
+// ---- and brought by everyone ---------------------------------------------------------------------------------------
+
+// N blocks' entries of a lane, STEP blocks apart, asked for at once; lanes of columns that are not there have none, nor have
+// blocks from `until` on. ALL: none of the blocks is.
+template <u32 N, u32 STEP> struct md_digits_asked {
+    uint4 v[N * LANE_ENTRIES];
+    const uint4 *at;
+    static __device__ __forceinline__ u32 entry(u32 k) { return (k / LANE_ENTRIES * (STEP * LANE_ENTRIES) + k % LANE_ENTRIES) * 32; }
+};
+template <typename KIND, bool ALL, u32 N, u32 STEP>
+static __device__ __forceinline__ void digits_ask(const md_ctx &ctx, md_digits_asked<N, STEP> &in, u32 first, u32 until, u32 tag) {
+    in.at = lane_entry(ctx.p, KIND::digits, first, 0, ctx.lane);
+    pin(in.at);
+    const bool column = ctx.lane / 4 < ctx.p->columns;
+    ask_entries<N * LANE_ENTRIES>(
+        in.v, tag, [&](u32 k) { return in.at + in.entry(k); }, [&](u32 k) { return column && (ALL || first + k / LANE_ENTRIES * STEP < until); });
+}
+template <u32 N, u32 STEP> static __device__ __forceinline__ void digits_wait(md_ctx &ctx, md_digits_asked<N, STEP> &in, u32 tag) {
+    wait_asked<N * LANE_ENTRIES, false, 1>(ctx, in.v, tag, [&](u32 k) { return in.at + in.entry(k); });
+}
+// Of block k: the lane's 16 bytes of digit (or half of the bf16 values) d, and what comes with them.
+template <u32 N, u32 STEP>
+static __device__ __forceinline__ uint4 digits_word(const md_digits_asked<N, STEP> &in, u32 k, u32 d, bool wide = false) {
+    const u32 e = k * LANE_ENTRIES + (wide ? 3 : 0);
+    const uint4 a = in.v[e], b = in.v[e + 1], c = in.v[e + 2];
+    return d == 0 ? make_uint4(a.x, a.y, a.z, b.x) : make_uint4(b.y, b.z, c.x, c.y);
+}
+template <u32 N, u32 STEP> static __device__ __forceinline__ u32 digits_with(const md_digits_asked<N, STEP> &in, u32 k) { return in.v[k * LANE_ENTRIES + 2].z; }
+
+// All columns to shared memory, for all warps. A warp brings every CONSUMER_WARPS-th block, BROUGHT at once.
+template <typename KIND> struct md_columns {
+    static constexpr u32 blocks = share(KIND::blocks, CONSUMER_WARPS), once = share(blocks, share(blocks, BROUGHT));
+    static constexpr bool all = KIND::blocks % (once * CONSUMER_WARPS) == 0;
+    md_digits_asked<once, CONSUMER_WARPS> in; // of the first
+};
+template <typename KIND> static __device__ __forceinline__ void columns_ask(const md_ctx &ctx, md_columns<KIND> &x, u32 tag) {
+    digits_ask<KIND, md_columns<KIND>::all>(ctx, x.in, ctx.warp, KIND::blocks, tag);
+}
+template <typename KIND> static __device__ __forceinline__ void columns_load(md_ctx &ctx, md_columns<KIND> &x, u32 tag) {
+    constexpr u32 once = md_columns<KIND>::once;
+    constexpr bool all = md_columns<KIND>::all;
+    const u32 c = ctx.lane / 4, t = ctx.lane % 4;
+#pragma unroll 1
+    for (u32 first = ctx.warp; first < KIND::blocks; first += once * CONSUMER_WARPS) {
+        if (first != ctx.warp) digits_ask<KIND, all>(ctx, x.in, first, KIND::blocks, tag);
+        digits_wait(ctx, x.in, tag);
+#pragma unroll
+        for (u32 k = 0; k < once; k++) {
+            const u32 block = first + k * CONSUMER_WARPS;
+            if ((!all && block >= KIND::blocks) || c >= ctx.p->columns) break;
+#pragma unroll
+            for (u32 d = 0; d < DIGITS; d++) at_shared<uint4>(digits_at(ctx, block, d, c) + 16 * t) = digits_word(x.in, k, d);
+            if (t <= SETS_MAX) at_shared<u32>(group_at(ctx, block, c) + 4 * t) = digits_with(x.in, k);
+            if (!HAS_WIDE) continue;
+            uint4 *wide = (uint4 *)(SH_XS + c * XSTRIDE + block * 64 + 8 * t);
+            wide[0] = digits_word(x.in, k, 0, HAS_WIDE), wide[4] = digits_word(x.in, k, 1, HAS_WIDE);
+        }
+    }
+    SPENT(HANDOFF);
+    consumers_sync();
 }

@@ -31,14 +31,12 @@ template <int NC> struct md_acts {
     uint4 b[B_TILES(NC)];
     float scale[NC == 1 ? 1 : 2], sum[SETS_MAX][NC == 1 ? 1 : 2];
 };
-// DIGIT, GROUP: bytes from one digit to the next, from one block's scale to the next's.
-template <u32 DIGIT, u32 GROUP, int NC>
-static __device__ __forceinline__ void acts_read(md_acts<NC> &x, u32 digits, const u32 (&group)[NC == 1 ? 1 : 2], u32 i) {
+template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, const md_lane<NC> &lane, u32 i) {
 #pragma unroll
-    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = shared_uint4(digits + j * DIGIT);
+    for (u32 j = 0; j < B_TILES(NC); j++) x.b[j] = shared_uint4(lane.digits + (i * DIGITS + j) * (COLUMNS * 64));
 #pragma unroll
     for (u32 c = 0; c < (NC == 1 ? 1 : 2); c++) {
-        u32 at = group[c] + i * GROUP;
+        u32 at = lane.group[c] + i * (COLUMNS * GROUP_FLOATS * 4);
         if (SETS_MAX == 1) {
             uint2 v = shared_uint2(at);
             x.scale[c] = __uint_as_float(v.x), x.sum[0][c] = __uint_as_float(v.y);
@@ -48,9 +46,6 @@ static __device__ __forceinline__ void acts_read(md_acts<NC> &x, u32 digits, con
             x.sum[SETS_MAX - 1][c] = __uint_as_float(v.z);
         }
     }
-}
-template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &x, const md_lane<NC> &lane, u32 i) {
-    acts_read<COLUMNS * 64, COLUMNS * GROUP_FLOATS * 4>(x, lane.digits + i * (DIGITS * COLUMNS * 64), lane.group, i);
 }
 
 // {scale of row g, of row g + 8, bias of g, of g + 8}
@@ -166,7 +161,7 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
     md_sums<NC> sums[TILES] = {};
     md_at codes[TILES], scales[TILES];
     constexpr u32 pieces = share(KIND::most, piece), most = share(KIND::most, pieces); // of about equal length
-    constexpr u32 unroll = NC > 1 ? 1 : most <= UNROLL_ALL ? most : UNROLL;
+    constexpr u32 unroll = NC > 1 ? UNROLL_COLUMNS : most <= UNROLL_ALL ? most : UNROLL;
 #pragma unroll 1
     for (u32 first = 0; first < KIND::most; first += most) {
         const u32 begin = x.at + first * size;
@@ -221,8 +216,9 @@ static __host__ __device__ constexpr u32 most_pairs(u32 blocks, u32 split) {
 }
 
 // The kinds of matrix stages. `split` warps share a tile; an item of gate_up is two tiles, of gate and of up.
-template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_kind {
+template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM, u32 MADE> struct md_kind {
     static constexpr u32 blocks = BLOCKS, split = SPLIT, input = INPUT, tiles_in = TILES_IN;
+    static constexpr u32 digits = MADE; // with several columns: the input's digits
     static constexpr bool norm = NORM;
     static constexpr u32 lanes = CONSUMER_WARPS / SPLIT;           // tiles under way at once
     static constexpr u32 most = (BLOCKS + SPLIT - 1) / SPLIT;      // blocks of a tile that one warp takes
@@ -231,11 +227,11 @@ template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_k
     static constexpr bool own_slices = !NORM && SPLIT == CONSUMER_WARPS; // a warp brings the part of the input that it multiplies
     static constexpr u32 slice_pairs = most_pairs(BLOCKS, SPLIT);
 };
-struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true> {};
-struct md_out : md_kind<NB_ATTN, SPLIT_OUT, VECTOR_ATTN, T_ATTN, false> {};
-struct md_gate_up : md_kind<NB_X, SPLIT_GATE_UP, VECTOR_XA, T_X, true> {};
-struct md_down : md_kind<NB_F, SPLIT_DOWN, VECTOR_ACT, T_F, false> {};
-struct md_head : md_kind<NB_X, SPLIT_HEAD, VECTOR_XB, T_X, true> {};
+struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true, DIGITS_X> {};
+struct md_out : md_kind<NB_ATTN, SPLIT_OUT, VECTOR_ATTN, T_ATTN, false, DIGITS_ATTN> {};
+struct md_gate_up : md_kind<NB_X, SPLIT_GATE_UP, VECTOR_XA, T_X, true, DIGITS_X> {};
+struct md_down : md_kind<NB_F, SPLIT_DOWN, VECTOR_ACT, T_F, false, DIGITS_ACT> {};
+struct md_head : md_kind<NB_X, SPLIT_HEAD, VECTOR_XB, T_X, true, DIGITS_X> {};
 template <typename A, typename B> constexpr bool is_kind = false;
 template <typename A> constexpr bool is_kind<A, A> = true;
 
@@ -267,16 +263,14 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
     x.first = k * KIND::blocks / KIND::split;
     x.count = KIND::even ? KIND::most : (k + 1) * KIND::blocks / KIND::split - x.first;
     // Columns of B that hold nothing repeat others: their results are not used.
-    constexpr bool slices = NC > 1 && KIND::own_slices;
-    const u32 slice = ctx.smem + slice_of(ctx), column = g < columns ? g : 0;
-    x.digits = 16 * t + (NC == 1  ? digits_at(ctx, x.first, min(g, DIGITS - 1u), 0)
-                         : slices ? slice + column * 64
-                                  : digits_at(ctx, x.first, 0, column));
+    if (NC == 1)
+        x.digits = digits_at(ctx, x.first, min(g, DIGITS - 1u), 0) + 16 * t;
+    else
+        x.digits = digits_at(ctx, x.first, 0, g < columns ? g : 0) + 16 * t;
     pin(x.digits);
 #pragma unroll
     for (u32 i = 0; i < (NC == 1 ? 1 : 2); i++) {
-        const u32 of = NC > 1 && 2 * t + i < columns ? 2 * t + i : 0;
-        x.group[i] = slices ? slice + SLICE_GROUPS + of * (GROUP_FLOATS * 4) : group_at(ctx, x.first, of);
+        x.group[i] = group_at(ctx, x.first, NC > 1 && 2 * t + i < columns ? 2 * t + i : 0);
         pin(x.group[i]);
     }
     x.red = ctx.smem + md_map::red + (ctx.red + (ctx.warp * 16 + g) * NC + (NC == 1 ? 0 : 2 * t)) * 4; // of tile `warp / split`
@@ -320,7 +314,7 @@ template <int NC, typename KIND, bool FITS>
 static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
                                                      u32 columns) {
     constexpr bool mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2); // formats
-    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !mixed && TWO_TILES;
+    constexpr bool two = NC == 1 ? FITS && is_kind<KIND, md_gate_up> && !mixed && TWO_TILES : !mixed && TWO_TILES_COLUMNS;
     u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end) {
@@ -331,7 +325,7 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
             SPENT(WEIGHTS);
         }
         u32 n = 1;
-        if (two && x.tile + KIND::lanes < end)
+        if (two && (FITS || fits) && x.tile + KIND::lanes < end)
             tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, FITS || fits, columns), n = 2;
         else
             tiles_sum<NC, KIND, 1>(ctx, s, x, red, FITS || fits, columns);

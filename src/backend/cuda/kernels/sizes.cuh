@@ -20,14 +20,14 @@ typedef unsigned long long u64;
 #define RED_FLOATS (COLUMNS > 1 ? 6144 : SHARED_BYTES >= 163840 ? 8192 : 4096) // partial sums; with one column, of two stages in turn
 #define RED_ROUND(NC) ((NC) == 1 ? RED_FLOATS / 2 : RED_FLOATS)
 
-// Several columns: a warp's place for pairs of blocks that it brings for itself (input_columns.cuh), bytes.
-#define UNITS_AT_ONCE 8u
-#define SLICE_BLOCK (DIGITS * UNITS_AT_ONCE * 64 + 64) // the 64 shift the banks of a pair's second block
-#define SLICE_GROUPS (2 * SLICE_BLOCK)
-#define SLICE_WIDE (SLICE_GROUPS + 2 * UNITS_AT_ONCE * GROUP_FLOATS * 4)
-#define SLICE_ROW (2 * 128 + 16)
-#define SLICE_OFFSETS (SLICE_WIDE + (HAS_WIDE ? UNITS_AT_ONCE * SLICE_ROW : 0))
-#define SLICE_BYTES (SLICE_OFFSETS + UNITS_AT_ONCE * 4)
+// Several columns (input_columns.cuh): a block's entries of a lane; what a warp makes before it puts it, bytes of a block; and
+// blocks that a warp brings at once.
+#define LANE_ENTRIES (HAS_WIDE ? 6u : 3u)
+#define MADE_PAIRS 2u
+#define MADE_SUMS (DIGITS * 64)
+#define MADE_WIDE (MADE_SUMS + 16)
+#define MADE_BYTES (MADE_WIDE + (HAS_WIDE ? 128 : 0))
+#define BROUGHT 4u
 
 #define ATTN_ROWS 128 // positions of one attention block on the GPU
 #define REP (Q_HEADS / KV_HEADS)
@@ -85,16 +85,11 @@ static __host__ __device__ constexpr u32 most_blocks() {
     return larger(larger(share(NB_X, SPLIT_QKV), share(NB_ATTN, SPLIT_OUT)),
                   larger(larger(share(NB_X, SPLIT_GATE_UP), share(NB_F, SPLIT_DOWN)), share(NB_X, SPLIT_HEAD)));
 }
-// The blocks of an input that shared memory has room for. With several columns, pairs as input_columns.cuh shares them out
-// over the warps, and nothing of what a warp brings for itself.
-static __host__ __device__ constexpr u32 unit_pairs(u32 blocks) {
-    const u32 pairs = (blocks + 1) / 2, rest = pairs % CONSUMER_WARPS;
-    return pairs - rest + (rest == 0 ? 0 : rest <= CONSUMER_WARPS / 2 ? CONSUMER_WARPS / 2 : CONSUMER_WARPS);
-}
+// The blocks of an input that shared memory has room for. With several columns, where all warps share a tile, what a warp
+// multiplies stays in its registers.
 static __host__ __device__ constexpr u32 input_blocks() {
     if (COLUMNS == 1) return BLOCKS_MAX;
-    const u32 attn = SPLIT_OUT == CONSUMER_WARPS ? 0 : NB_ATTN, f = SPLIT_DOWN == CONSUMER_WARPS ? 0 : NB_F;
-    return 2 * larger(unit_pairs(NB_X), larger(unit_pairs(attn), unit_pairs(f)));
+    return larger(NB_X, larger(SPLIT_OUT == CONSUMER_WARPS ? 0 : NB_ATTN, SPLIT_DOWN == CONSUMER_WARPS ? 0 : NB_F));
 }
 #define INPUT_BLOCKS input_blocks()
 // A warp reads its blocks of a tile in pieces of at most a segment's length, so that a piece lies in two segments at most.
@@ -115,10 +110,10 @@ struct md_map { // bytes from the start of shared memory
     static constexpr u32 digits = work;
     static constexpr u32 groups = digits + align128(INPUT_BLOCKS * DIGITS * COLUMNS * 64);
     static constexpr u32 xs = groups + align128(INPUT_BLOCKS * COLUMNS * GROUP_FLOATS * 4);
-    static constexpr u32 slices_end = digits + (COLUMNS > 1 ? align128(CONSUMER_WARPS * SLICE_BYTES) : 0); // in their place
-    static constexpr u32 red = larger(xs + (HAS_WIDE ? align128(COLUMNS * XSTRIDE * 2) : 0), slices_end);
+    static constexpr u32 red = xs + (HAS_WIDE ? align128(COLUMNS * XSTRIDE * 2) : 0);
     static constexpr u32 parts = red + align128(RED_FLOATS * 4);
-    static constexpr u32 matvec_end = parts + align128(COLUMNS * CONSUMER_WARPS * 4);
+    static constexpr u32 made = parts + align128((COLUMNS > 1 ? 2 : 1) * COLUMNS * CONSUMER_WARPS * 4);
+    static constexpr u32 matvec_end = made + (COLUMNS > 1 ? align128(CONSUMER_WARPS * MADE_PAIRS * 2 * MADE_BYTES) : 0);
     // attention
     static constexpr u32 scores = work;
     static constexpr u32 out = scores + align128(HEAD_SETS * 8 * S_STRIDE * 4);
@@ -171,7 +166,7 @@ struct md_kv_layer;
 #define SH_GROUPS ((float *)(shared + md_map::groups)) // [INPUT_BLOCKS][COLUMNS][GROUP_FLOATS]
 #define SH_XS ((u16 *)(shared + md_map::xs))          // HAS_WIDE: [COLUMNS][XSTRIDE] the same as bf16
 #define SH_RED ((float *)(shared + md_map::red))      // [tiles of a round][split][16][COLUMNS] partial sums
-#define SH_PARTS ((float *)(shared + md_map::parts))  // [COLUMNS][CONSUMER_WARPS] partial sums of squares
+#define SH_PARTS ((float *)(shared + md_map::parts))  // [COLUMNS][CONSUMER_WARPS] partial sums of squares; of several columns, of two stages in turn
 #define SH_SCORES ((float *)(shared + md_map::scores)) // [HEAD_SETS * 8][S_STRIDE]
 #define SH_OUT ((float *)(shared + md_map::out))       // [REP][3 * PARTIAL_ENTRIES] {m, l, o}
 #define SH_V (shared + md_map::v)                      // [ATTN_ROWS][V_STRIDE] bf16

@@ -144,17 +144,18 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const md_params *p = ctx.p;
     const uint4 run = shared_uint4(ctx.smem + md_map::runs + stage * 16); // {first unit, unit after the last, first item, items}
     const u32 first = run.z, count = run.w, tag = TAG(ctx, stage);
+    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
+                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
+                                                : AUX_FFN_NORM + layer * (T_X * 16);
+    if constexpr (NC > 1) digits_share<KIND>(ctx, PARAM_AUX(p, norm_at), tag - 1, tag);
     if (count == 0) return false;
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
     constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
     const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
-    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
-                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
-                                                : AUX_FFN_NORM + layer * (T_X * 16);
     md_input<KIND> input;          // of the only column; of several:
-    md_columns<NC, KIND> columns_in;
-    md_slices<KIND> slices_in;
+    md_columns<KIND> columns_in;
+    md_digits_asked<slice_blocks<KIND>, 1> slices_in;
     constexpr bool slices = NC > 1 && KIND::own_slices;
     const u32 end = stream.token + run.y;
     const bool fits = stream_fits(stream, end);
@@ -164,9 +165,9 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     if constexpr (NC == 1)
         input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     else if constexpr (slices)
-        slices_begin<KIND>(ctx, slices_in, tag - 1);
+        digits_ask<KIND, slice_all<KIND>>(ctx, slices_in, ctx.warp * KIND::blocks / KIND::split, (ctx.warp + 1) * KIND::blocks / KIND::split, tag);
     else
-        columns_ask<NC, KIND>(ctx, columns_in, tag - 1, PARAM_AUX(p, norm_at));
+        columns_ask<KIND>(ctx, columns_in, tag);
     md_tiles tiles = tiles_of<KIND>(stream.token + run.x, layer, first);
     tiles.end = end;
     const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
@@ -186,13 +187,13 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     else if constexpr (slices)
         consumers_sync(); // others may still be adding sums of the stage before
     else
-        columns_load<NC, KIND>(ctx, columns_in, tag - 1, PARAM_AUX(p, norm_at));
+        columns_load<KIND>(ctx, columns_in, tag);
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
         constexpr bool known = NC == 1 && !is_kind<KIND, md_head>; // a case of its own where it is the usual one
         if constexpr (slices)
-            slices_product<NC, KIND>(ctx, stream, tiles, lane, slices_in, done + n, fits, tag - 1);
+            slices_product<NC, KIND>(ctx, stream, tiles, lane, slices_in, done == 0, done + n, fits, tag);
         else if (known && fits)
             tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, done + n, true, columns);
         else
