@@ -157,7 +157,7 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
 // define_tuned.
 static const char tunables[] =
     " CONSUMER_WARPS SPLIT_QKV SPLIT_OUT SPLIT_GATE_UP SPLIT_DOWN SPLIT_HEAD POLL_NS LOOKS SEGMENT_BYTES WINDOW_LAYERS"
-    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES TWO_TILES_COLUMNS UNROLL_COLUMNS OCTETS TALL "
+    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES UNROLL_COLUMNS OCTETS TALL "
     "TALL_TILES TALL_CTAS SHORT "
     "SHORT_TILES"
     " SHORT_CTAS BUFFERS ATTENTION_CTAS ";
@@ -237,8 +237,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "UNROLL", 3, "blocks of a tile that a warp has under way, with one column");
     define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
     define_tuned(out, options, "TWO_TILES", 1, "of gate and up that a warp has under way, with one column");
-    define_tuned(out, options, "TWO_TILES_COLUMNS", 1, "the same with several columns, of all matrices of one format");
-    define_tuned(out, options, "UNROLL_COLUMNS", 1, "blocks of a tile that a warp has under way, with several columns");
+    define_tuned(out, options, "UNROLL_COLUMNS", 2, "blocks of a tile that a warp has under way, with several columns");
     if (options->prefill) emit_prefill(out, options);
     define(out, "INJECT", options->inject, NULL);
     define(out, "ACCOUNT", options->account, NULL);

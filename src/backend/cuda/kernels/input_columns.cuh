@@ -45,6 +45,7 @@ template <typename KIND> static __device__ __forceinline__ void made_put(const m
 // `pairs` pairs of blocks of column c, `first`, first + step, .., as they lie in the place.
 template <typename KIND> static __device__ __forceinline__ void pairs_put(const md_ctx &ctx, u32 pairs, u32 first, u32 step, u32 c, u32 tag) {
     constexpr u32 entries = 4 * LANE_ENTRIES; // of a block
+    if (ctx.failed) return;
     __syncwarp();
 #pragma unroll 1
     for (u32 i = ctx.lane; i < pairs * 2 * entries; i += 32) {
@@ -73,7 +74,9 @@ template <typename KIND> static __device__ __forceinline__ void column_make(md_c
     // In turns, since there may be no barrier until the next stage with a norm but the one below.
     float *parts = SH_PARTS + ((KIND::input == VECTOR_XA ? COLUMNS : 0) + c) * CONSUMER_WARPS;
     if (ctx.lane == 0) parts[ctx.warp] = squares;
+    failure_note(ctx);
     consumers_sync();
+    if (failure_seen(ctx)) ctx.failed = true; // of what came in part, nothing is put
     const float r = norm_factor(parts, smaller(pairs, CONSUMER_WARPS));
 #pragma unroll
     for (u32 first = 0; first < passes; first += MADE_PAIRS) {
@@ -117,41 +120,51 @@ template <typename KIND> static __device__ __forceinline__ void digits_share(md_
 
 // ---- and brought by everyone ---------------------------------------------------------------------------------------
 
-// N blocks' entries of a lane, STEP blocks apart, asked for at once; lanes of columns that are not there have none, nor have
-// blocks from `until` on. ALL: none of the blocks is.
-template <u32 N, u32 STEP> struct md_digits_asked {
+// N blocks' entries of a lane, STEP blocks apart; lanes of columns that are not there have none, nor have blocks from `until` on.
+// ALL: none of the blocks is. Until the last one has come, only that is looked at: all warps of all CTAs wait here, and asking
+// for everything all the while would take what L2 has.
+template <u32 N, u32 STEP, bool ALL> struct md_digits_asked {
     uint4 v[N * LANE_ENTRIES];
     const uint4 *at;
+    u32 blocks; // that are the lane's, of N
+    static constexpr u32 last = N * LANE_ENTRIES - 1;
     static __device__ __forceinline__ u32 entry(u32 k) { return (k / LANE_ENTRIES * (STEP * LANE_ENTRIES) + k % LANE_ENTRIES) * 32; }
 };
-template <typename KIND, bool ALL, u32 N, u32 STEP>
-static __device__ __forceinline__ void digits_ask(const md_ctx &ctx, md_digits_asked<N, STEP> &in, u32 first, u32 until, u32 tag) {
+template <typename KIND, u32 N, u32 STEP, bool ALL>
+static __device__ __forceinline__ void digits_ask(const md_ctx &ctx, md_digits_asked<N, STEP, ALL> &in, u32 first, u32 until, u32 tag) {
     in.at = lane_entry(ctx.p, KIND::digits, first, 0, ctx.lane);
     pin(in.at);
     const bool column = ctx.lane / 4 < ctx.p->columns;
-    ask_entries<N * LANE_ENTRIES>(
-        in.v, tag, [&](u32 k) { return in.at + in.entry(k); }, [&](u32 k) { return column && (ALL || first + k / LANE_ENTRIES * STEP < until); });
+    in.blocks = column ? ALL ? N : min((until - first + STEP - 1) / STEP, N) : 0;
+    uint4 last[1];
+    ask_entries<1>(last, tag, [&](u32) { return in.at + in.entry(in.last); }, [&](u32) { return in.blocks == N; });
+    in.v[in.last] = last[0];
 }
-template <u32 N, u32 STEP> static __device__ __forceinline__ void digits_wait(md_ctx &ctx, md_digits_asked<N, STEP> &in, u32 tag) {
+template <u32 N, u32 STEP, bool ALL> static __device__ __forceinline__ void digits_wait(md_ctx &ctx, md_digits_asked<N, STEP, ALL> &in, u32 tag) {
+    uint4 last[1] = {in.v[in.last]};
+    wait_asked<1, false>(ctx, last, tag, [&](u32) { return in.at + in.entry(in.last); });
+    ask_entries<N * LANE_ENTRIES>(
+        in.v, tag, [&](u32 k) { return in.at + in.entry(k); }, [&](u32 k) { return k < in.last && (ALL ? in.blocks > 0 : k / LANE_ENTRIES < in.blocks); });
+    in.v[in.last] = last[0];
     wait_asked<N * LANE_ENTRIES, false, 1>(ctx, in.v, tag, [&](u32 k) { return in.at + in.entry(k); });
 }
 // Of block k: the lane's 16 bytes of digit (or half of the bf16 values) d, and what comes with them.
-template <u32 N, u32 STEP>
-static __device__ __forceinline__ uint4 digits_word(const md_digits_asked<N, STEP> &in, u32 k, u32 d, bool wide = false) {
+template <u32 N, u32 STEP, bool ALL>
+static __device__ __forceinline__ uint4 digits_word(const md_digits_asked<N, STEP, ALL> &in, u32 k, u32 d, bool wide = false) {
     const u32 e = k * LANE_ENTRIES + (wide ? 3 : 0);
     const uint4 a = in.v[e], b = in.v[e + 1], c = in.v[e + 2];
     return d == 0 ? make_uint4(a.x, a.y, a.z, b.x) : make_uint4(b.y, b.z, c.x, c.y);
 }
-template <u32 N, u32 STEP> static __device__ __forceinline__ u32 digits_with(const md_digits_asked<N, STEP> &in, u32 k) { return in.v[k * LANE_ENTRIES + 2].z; }
+template <u32 N, u32 STEP, bool ALL> static __device__ __forceinline__ u32 digits_with(const md_digits_asked<N, STEP, ALL> &in, u32 k) { return in.v[k * LANE_ENTRIES + 2].z; }
 
 // All columns to shared memory, for all warps. A warp brings every CONSUMER_WARPS-th block, BROUGHT at once.
 template <typename KIND> struct md_columns {
     static constexpr u32 blocks = share(KIND::blocks, CONSUMER_WARPS), once = share(blocks, share(blocks, BROUGHT));
     static constexpr bool all = KIND::blocks % (once * CONSUMER_WARPS) == 0;
-    md_digits_asked<once, CONSUMER_WARPS> in; // of the first
+    md_digits_asked<once, CONSUMER_WARPS, all> in; // of the first
 };
 template <typename KIND> static __device__ __forceinline__ void columns_ask(const md_ctx &ctx, md_columns<KIND> &x, u32 tag) {
-    digits_ask<KIND, md_columns<KIND>::all>(ctx, x.in, ctx.warp, KIND::blocks, tag);
+    digits_ask<KIND>(ctx, x.in, ctx.warp, KIND::blocks, tag);
 }
 template <typename KIND> static __device__ __forceinline__ void columns_load(md_ctx &ctx, md_columns<KIND> &x, u32 tag) {
     constexpr u32 once = md_columns<KIND>::once;
@@ -159,7 +172,7 @@ template <typename KIND> static __device__ __forceinline__ void columns_load(md_
     const u32 c = ctx.lane / 4, t = ctx.lane % 4;
 #pragma unroll 1
     for (u32 first = ctx.warp; first < KIND::blocks; first += once * CONSUMER_WARPS) {
-        if (first != ctx.warp) digits_ask<KIND, all>(ctx, x.in, first, KIND::blocks, tag);
+        if (first != ctx.warp) digits_ask<KIND>(ctx, x.in, first, KIND::blocks, tag);
         digits_wait(ctx, x.in, tag);
 #pragma unroll
         for (u32 k = 0; k < once; k++) {

@@ -314,7 +314,7 @@ template <int NC, typename KIND, bool FITS>
 static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
                                                      u32 columns) {
     constexpr bool mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2); // formats
-    constexpr bool two = NC == 1 ? FITS && is_kind<KIND, md_gate_up> && !mixed && TWO_TILES : !mixed && TWO_TILES_COLUMNS;
+    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !mixed && TWO_TILES;
     u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end) {
@@ -325,7 +325,7 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
             SPENT(WEIGHTS);
         }
         u32 n = 1;
-        if (two && (FITS || fits) && x.tile + KIND::lanes < end)
+        if (two && x.tile + KIND::lanes < end)
             tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, FITS || fits, columns), n = 2;
         else
             tiles_sum<NC, KIND, 1>(ctx, s, x, red, FITS || fits, columns);

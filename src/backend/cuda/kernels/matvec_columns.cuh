@@ -5,6 +5,7 @@
 #define SLICE_MOST (HAS_WIDE ? 3 : 5) // blocks that registers hold
 template <typename KIND> constexpr u32 slice_blocks = share(KIND::most, share(KIND::most, SLICE_MOST));
 template <typename KIND> constexpr bool slice_all = KIND::even && KIND::most % slice_blocks<KIND> == 0;
+template <typename KIND> using md_slices = md_digits_asked<slice_blocks<KIND>, 1, slice_all<KIND>>;
 
 // A block: operands B and scales.
 template <int NC> struct md_slice {
@@ -26,8 +27,8 @@ static __device__ __forceinline__ void slice_block(md_sums<NC> &sums, const md_s
 }
 
 // Block k of what was asked for. The lane's columns of D are 2 t and 2 t + 1: lanes 4 (2 t) .. of B have their scales and sums.
-template <int NC, u32 N>
-static __device__ __forceinline__ void slice_take(md_slice<NC> &x, const md_digits_asked<N, 1> &in, u32 k, u32 lane) {
+template <int NC, u32 N, bool ALL>
+static __device__ __forceinline__ void slice_take(md_slice<NC> &x, const md_digits_asked<N, 1, ALL> &in, u32 k, u32 lane) {
 #pragma unroll
     for (u32 d = 0; d < DIGITS; d++) x.acts.b[d] = digits_word(in, k, d);
     const u32 with = digits_with(in, k), first = 8 * (lane & 3);
@@ -44,7 +45,7 @@ static __device__ __forceinline__ void slice_take(md_slice<NC> &x, const md_digi
 // warp's first blocks, asked for where `asked`.
 template <int NC, typename KIND>
 static __device__ __forceinline__ void slices_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x,
-                                                      md_digits_asked<slice_blocks<KIND>, 1> &in, bool asked, u32 end, bool fits, u32 tag) {
+                                                      md_slices<KIND> &in, bool asked, u32 end, bool fits, u32 tag) {
     static_assert(KIND::lanes == 1, "all warps share a tile");
     const u32 size = format_units(x.format), past = x.first + x.count;
     u32 red = x.red;
@@ -53,7 +54,7 @@ static __device__ __forceinline__ void slices_product(md_ctx &ctx, md_stream &s,
         md_sums<NC> sums = {};
 #pragma unroll 1
         for (u32 first = x.first; first < past; first += slice_blocks<KIND>) {
-            if (!asked) digits_ask<KIND, slice_all<KIND>>(ctx, in, first, past, tag);
+            if (!asked) digits_ask<KIND>(ctx, in, first, past, tag);
             asked = false;
             digits_wait(ctx, in, tag);
             SPENT(HANDOFF);

@@ -155,7 +155,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
     md_input<KIND> input;          // of the only column; of several:
     md_columns<KIND> columns_in;
-    md_digits_asked<slice_blocks<KIND>, 1> slices_in;
+    md_slices<KIND> slices_in;
     constexpr bool slices = NC > 1 && KIND::own_slices;
     const u32 end = stream.token + run.y;
     const bool fits = stream_fits(stream, end);
@@ -165,7 +165,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     if constexpr (NC == 1)
         input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
     else if constexpr (slices)
-        digits_ask<KIND, slice_all<KIND>>(ctx, slices_in, ctx.warp * KIND::blocks / KIND::split, (ctx.warp + 1) * KIND::blocks / KIND::split, tag);
+        digits_ask<KIND>(ctx, slices_in, ctx.warp * KIND::blocks / KIND::split, (ctx.warp + 1) * KIND::blocks / KIND::split, tag);
     else
         columns_ask<KIND>(ctx, columns_in, tag);
     md_tiles tiles = tiles_of<KIND>(stream.token + run.x, layer, first);
