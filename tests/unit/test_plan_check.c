@@ -340,7 +340,7 @@ static void no_field_is_forgotten(void **state) {
     assert_int_equal(sum(map_fields, COUNT(map_fields)), sizeof(md_row_map));
     assert_int_equal(sum(run_fields, COUNT(run_fields)), sizeof(md_run));
     assert_int_equal(sum(format_fields, COUNT(format_fields)) + 3, sizeof(md_cuda_format));
-    assert_int_equal(sum(cuda_fields, COUNT(cuda_fields)) + sizeof(((md_cuda_shape *)0)->format) + 3,
+    assert_int_equal(sum(cuda_fields, COUNT(cuda_fields)) + sizeof(((md_cuda_shape *)0)->format) + 7,
                      sizeof(md_cuda_shape));
 }
 

@@ -80,7 +80,7 @@ static md_status check_vectors(const md_cuda_shape *shape, md_error *err) {
         end += (4 * vectors[i].tiles * MD_CUDA_COLUMNS + 7) / 8 * 8;
     }
     uint32_t lanes = 96; // entries of a block: three a lane of operand B; six where bf16 values come with the digits
-    for (uint32_t i = 0; i < shape->format_count; i++)
+    for (uint32_t i = 0; i < shape->format_count && i < MD_CUDA_MAX_FORMATS; i++)
         if (shape->format[i].cell > MD_CELL_Q8) lanes = 192;
     const uint32_t act = end + (shape->blocks_x + shape->blocks_attn) * lanes;
     const number digits[] = {{"digits_x", shape->digits_x, end},
