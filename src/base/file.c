@@ -168,9 +168,20 @@ bool md_path_present(const char *path) {
     return lstat(path, &st) == 0;
 }
 
+bool md_path_absent(const char *path) {
+    struct stat st;
+    return lstat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 bool md_dir_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+md_status md_dir_check(const char *path, md_error *err) {
+    struct stat st;
+    if (stat(path, &st) != 0) return md_fail_errno(err, "cannot open", path);
+    return S_ISDIR(st.st_mode) ? MD_OK : md_fail(err, MD_E_IO, "%s: not a folder", path);
 }
 
 char *md_path_join(const char *dir, const char *name) {

@@ -21,10 +21,15 @@ md_status md_file_write_atomic(const char *path, const void *bytes, size_t n, md
 md_status md_file_write_private(const char *path, const void *bytes, size_t n, md_error *err);
 
 bool md_file_exists(const char *path);
-// Something has this name, be it a folder, a pipe or a dangling link: what is there but no regular file is for the
-// reader to refuse, not to be taken as absent.
+// Something has this name, be it a folder, a pipe or a dangling link.
 bool md_path_present(const char *path);
+// Nothing has this name, as far as anybody can tell: what is there but no regular file, or in a folder that may not be
+// searched, is for the reader to refuse with its reason, not to be taken as absent.
+bool md_path_absent(const char *path);
 bool md_dir_exists(const char *path);
+// MD_OK where the path is a folder; MD_E_NOT_FOUND where nothing has this name, MD_E_IO with the reason where it is
+// something else or can't be told.
+md_status md_dir_check(const char *path, md_error *err);
 
 // Makes the folder and what is missing above it (mkdir -p), each with `mode` less the umask. MD_E_IO, MD_E_USAGE (a
 // path of over 4,096 bytes).

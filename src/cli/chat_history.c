@@ -91,7 +91,9 @@ md_status md_chat_history_open(md_chat_history *h, bool keep, md_error *err) {
     *h = (md_chat_history){.entries = new_entries(), .typed = new_entries(), .path = keep ? file_path() : NULL};
     if (!h->entries || !h->typed) return md_fail(err, MD_E_MEMORY, "out of memory for the history of lines");
     if (!h->path || load(h->entries, h->path)) return MD_OK;
-    md_log(MD_LOG_WARN, "%s: can't be read as a history of lines; nothing is added to it", h->path);
+    const char *why = access(h->path, R_OK) == 0 ? NULL : strerror(errno);
+    md_log(MD_LOG_WARN, "%s: can't be read as a history of lines%s%s; nothing is added to it", h->path, why ? ": " : "",
+           why ? why : "");
     free(h->path);
     h->path = NULL;
     return MD_OK;

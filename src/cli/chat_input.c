@@ -137,7 +137,7 @@ static md_status plain_line(md_buf *text, md_chat_read *out, md_error *err) {
     while ((c = getc_unlocked(stdin)) != EOF && c != '\n')
         if (md_buf_putc(text, (char)c) != MD_OK) return too_long(text, err);
     if (c == EOF && ferror(stdin) && !md_interrupted())
-        return md_fail(err, MD_E_IO, "standard input can't be read: %s", strerror(errno));
+        return md_fail(err, MD_E_IO, "standard input: cannot read: %s", strerror(errno));
     if (md_interrupted() || (c == EOF && text->size == start)) *out = MD_CHAT_READ_END;
     if (text->size > start && text->data[text->size - 1] == '\r') text->data[--text->size] = 0;
     return MD_OK;

@@ -53,19 +53,21 @@ static uint32_t count_or(const md_opt_count *count, uint32_t otherwise) {
     return count->given ? (uint32_t)count->value : otherwise;
 }
 
-static bool is_loopback(const char *host) {
-    return !host || strncmp(host, "127.", 4) == 0 || strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
-           strcmp(host, "[::1]") == 0;
-}
-
 // An empty key is a slip (an unset variable in a script), and would let everybody in.
 static md_status check_key(const serve_args *args, const char *key, md_error *err) {
     if (key && !*key)
         return md_fail(err, MD_E_USAGE, "%s is empty, expected a key that clients must send",
                        args->api_key ? "--api-key" : "MEGADECODE_API_KEY");
-    if (!key && !is_loopback(args->host))
-        fprintf(stderr, "warning: whoever reaches %s may use this server: no --api-key is asked for\n", args->host);
     return MD_OK;
+}
+
+// The address of --host; an IPv6 address may stand in brackets, as in a URL. malloc'd.
+static md_status read_host(const char *given, char **out, md_error *err) {
+    const char *text = given ? given : "127.0.0.1";
+    const size_t n = strlen(text);
+    const bool brackets = n > 2 && text[0] == '[' && text[n - 1] == ']' && strchr(text, ':');
+    *out = brackets ? strndup(text + 1, n - 2) : strdup(text);
+    return *out ? MD_OK : md_fail(err, MD_E_MEMORY, "out of memory");
 }
 
 static int run_serve(const void *arguments, int words, char **word) {
@@ -73,18 +75,20 @@ static int run_serve(const void *arguments, int words, char **word) {
     const serve_args *args = arguments;
     const char *key = args->api_key ? args->api_key : getenv("MEGADECODE_API_KEY");
     md_error err = {0};
-    char *model = NULL, *dir = NULL;
+    char *model = NULL, *dir = NULL, *host = NULL;
     md_status status = check_key(args, key, &err);
+    if (status == MD_OK) status = read_host(args->host, &host, &err);
     if (status == MD_OK) status = md_find_model(args->model.model, &model, &err);
     if (status == MD_OK) status = md_model_dir(model, &dir, &err); // before anybody is told where to ask
     md_free(dir);
     if (status != MD_OK) {
+        free(host);
         free(model);
         return md_out_error("serve", false, &err);
     }
     md_server_options options = {
         .model = model,
-        .host = args->host ? args->host : "127.0.0.1",
+        .host = host,
         .port = (uint16_t)count_or(&args->port, PORT),
         .model_options = {.engine = args->engine.engine,
                           .device = args->engine.device,
@@ -107,6 +111,7 @@ static int run_serve(const void *arguments, int words, char **word) {
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     status = md_server_run(&options, &err);
+    free(host);
     free(model);
     return status == MD_OK ? MD_EXIT_DONE : md_out_error("serve", false, &err);
 }

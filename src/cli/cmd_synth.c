@@ -49,7 +49,7 @@ static md_status check_tokenizer(const char *config_path, md_error *err) {
         status = md_fail(err, MD_E_MEMORY, "out of memory");
         goto fail;
     }
-    if (!md_path_present(path)) goto fail;
+    if (md_path_absent(path)) goto fail;
     MD_TRY_GOTO(md_json_read_file(config_path, CONFIG_BYTES_MAX, &config, err));
     MD_TRY_GOTO(md_tokenizer_open(dir, &tokenizer, err));
     if (md_json_get_int(config, "vocab_size", 1, UINT32_MAX, &vocab, config_path, NULL) == MD_OK && vocab)

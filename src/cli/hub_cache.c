@@ -183,7 +183,7 @@ md_status md_hub_token(char **token, md_error *err) {
     char *path = NULL, *text = NULL;
     md_status status;
     MD_TRY_GOTO(token_path(&path, err));
-    if (!md_file_exists(path)) goto fail;
+    if (md_path_absent(path)) goto fail;
     MD_TRY_GOTO(md_file_read_all(path, MAX_TOKEN_BYTES, &text, NULL, err));
     MD_TRY_GOTO(checked_token(text, path, token, err));
 fail:

@@ -164,9 +164,10 @@ static md_status read_stream(FILE *stream, const char *name, char **out, size_t 
     }
     if (!bytes) return md_fail(err, MD_E_MEMORY, "%s: out of memory", name);
     if (ferror(stream) || md_interrupted()) {
+        const int why = errno;
         free(bytes);
         return md_interrupted() ? md_fail(err, MD_E_CANCELLED, "interrupted")
-                                : md_fail(err, MD_E_IO, "%s can't be read", name);
+                                : md_fail(err, MD_E_IO, "%s: cannot read: %s", name, strerror(why));
     }
     md_status status = md_utf8_check(name, bytes, used, MD_E_USAGE, err);
     if (status != MD_OK) {

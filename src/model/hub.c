@@ -73,14 +73,14 @@ static md_status hub_dir(const char *repo, char **dir, md_error *err) {
         status = md_fail(err, MD_E_MEMORY, "%s: out of memory, or a cache path over %d bytes", repo, MAX_PATH_BYTES);
         goto fail;
     }
-    if (!md_dir_exists(md_buf_str(&root))) {
+    status = md_dir_check(md_buf_str(&root), err);
+    if (status == MD_E_NOT_FOUND)
         status =
             md_fail(err, MD_E_NOT_FOUND,
                     "%s: no such folder, and not in the hub cache (%s is missing); 'megadecode pull %s' downloads it",
                     repo, md_buf_str(&root), repo);
-        goto fail;
-    }
-    if (md_file_exists(md_buf_str(&path))) {
+    if (status != MD_OK) goto fail;
+    if (!md_path_absent(md_buf_str(&path))) {
         MD_TRY_GOTO(main_revision(md_buf_str(&path), revision, sizeof revision, err));
     } else {
         md_buf_clear(&path);
@@ -89,12 +89,12 @@ static md_status hub_dir(const char *repo, char **dir, md_error *err) {
     }
     md_buf_clear(&path);
     md_buf_printf(&path, "%s/snapshots/%s", md_buf_str(&root), revision);
-    if (!path.failed && !md_dir_exists(md_buf_str(&path))) {
+    if (!path.failed) status = md_dir_check(md_buf_str(&path), err);
+    if (status == MD_E_NOT_FOUND)
         status = md_fail(err, MD_E_NOT_FOUND,
                          "%s: refs/main names revision %s, but %s is missing; 'megadecode pull %s' downloads it", repo,
                          revision, md_buf_str(&path), repo);
-        goto fail;
-    }
+    if (status != MD_OK) goto fail;
     *dir = path.failed ? NULL : md_buf_take(&path);
     if (!*dir) status = md_fail(err, MD_E_MEMORY, "%s: out of memory", repo);
 fail:
@@ -105,12 +105,14 @@ fail:
 
 md_status md_model_dir(const char *model, char **dir, md_error *err) {
     *dir = NULL;
-    if (md_dir_exists(model)) {
+    md_status status = md_dir_check(model, err);
+    if (status == MD_OK) {
         *dir = strdup(model);
         return *dir ? MD_OK : md_fail(err, MD_E_MEMORY, "%s: out of memory", model);
     }
     if (md_file_exists(model))
         return md_fail(err, MD_E_USAGE, "%s: is a file; expected the folder of an MLX snapshot or a repo id", model);
+    if (status != MD_E_NOT_FOUND) return status;
     if (!md_hub_is_repo_id(model))
         return md_fail(err, MD_E_NOT_FOUND, "%s: no such folder (and not a repo id like org/name)", model);
     return hub_dir(model, dir, err);

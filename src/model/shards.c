@@ -149,7 +149,7 @@ md_status md_files_open(md_snapshot_files *files, const char *dir, md_error *err
         status = md_fail(err, MD_E_MEMORY, "%s: out of memory", dir);
         goto fail;
     }
-    if (md_path_present(path)) {
+    if (!md_path_absent(path)) {
         MD_TRY_GOTO(md_json_read_file(path, MAX_INDEX_BYTES, &index, err));
         const json_t *map = json_object_get(index, "weight_map");
         MD_TRY_GOTO(names_from_map(map, list, path, err));

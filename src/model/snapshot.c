@@ -290,7 +290,7 @@ static md_status read_generation(md_snapshot *s, const char *path, md_error *err
 static md_status optional_file(const md_snapshot *s, const char *name, char **path, md_error *err) {
     *path = md_path_join(s->dir, name);
     if (!*path) return md_fail(err, MD_E_MEMORY, "%s: out of memory", s->dir);
-    if (!md_path_present(*path)) {
+    if (md_path_absent(*path)) {
         free(*path);
         *path = NULL;
     }

@@ -89,7 +89,7 @@ static md_status copy_neighbour(const char *config_path, const char *name, const
     char *from = NULL, *text = NULL;
     MD_TRY(neighbour_path(config_path, name, &from, err));
     md_status status = MD_OK;
-    bool present = md_path_present(from);
+    bool present = !md_path_absent(from);
     if (present) status = md_file_read_all(from, MAX_NEIGHBOUR_BYTES, &text, NULL, err);
     if (status == MD_OK && (text || otherwise)) status = write_text(dir, name, text ? text : otherwise, err);
     if (copied) *copied = present;

@@ -176,27 +176,54 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 
 // ---- listening -------------------------------------------------------------------------------------------------
 
-static md_status listen_on(const char *host, uint16_t port, int *out, uint16_t *used_port, md_error *err) {
+// What an error of bind or listen has its user do.
+static const char *hint(int why) {
+    switch (why) {
+    case EADDRINUSE: return "; another program listens there: --port takes another one, 0 a free one";
+    case EADDRNOTAVAIL: return "; --host is an address of this machine, or 0.0.0.0 or :: for all of them";
+    case EACCES: return "; ports below 1024 are for root alone: --port takes another one";
+    default: return "";
+    }
+}
+
+static bool is_this_machine(const struct sockaddr *address) {
+    if (address->sa_family == AF_INET6) {
+        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+        return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
+    }
+    return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
+}
+
+static md_status resolve(const char *host, uint16_t port, struct addrinfo **list, md_error *err) {
+    static const char expected[] = "an address or a name of this machine, or 0.0.0.0 or :: for all of its addresses";
     char service[8];
     snprintf(service, sizeof service, "%u", port);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
-    int problem = getaddrinfo(host, service, &hints, &list);
-    if (problem) return md_fail(err, MD_E_USAGE, "--host %s: %s", host, gai_strerror(problem));
-    int fd = -1;
-    const char *why = "no address";
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    // The resolver takes "*" for all addresses; nobody could open what is then said to be listened on.
+    if (!*host || strcmp(host, "*") == 0)
+        return md_fail(err, MD_E_USAGE, "--host: found \"%s\", expected %s", host, expected);
+    const int problem = getaddrinfo(host, service, &hints, list);
+    if (!problem) return MD_OK;
+    const char *colon = strchr(host, ':'); // one: a port stands behind it
+    return md_fail(err, MD_E_USAGE, "--host: found \"%s\", expected %s: %s%s", host, expected, gai_strerror(problem),
+                   colon && !strchr(colon + 1, ':') ? "; the port is --port's" : "");
+}
+
+static md_status listen_on(const char *host, uint16_t port, int *out, md_http_place *place, md_error *err) {
+    struct addrinfo *list;
+    MD_TRY(resolve(host, port, &list, err));
+    int fd = -1, why = EADDRNOTAVAIL;
     for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
         fd = socket(a->ai_family, SOCK_STREAM, 0);
         int on = 1;
         if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         if (fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) break;
-        why = strerror(errno);
+        why = errno;
         if (fd >= 0) close(fd);
         fd = -1;
     }
     freeaddrinfo(list);
-    if (fd < 0)
-        return md_fail(err, MD_E_IO, "can't listen on %s port %u: %s; is another program there (see --port)?", host,
-                       port, why);
+    if (fd < 0) return md_fail(err, MD_E_IO, "can't listen on %s port %u: %s%s", host, port, strerror(why), hint(why));
     union {
         struct sockaddr any;
         struct sockaddr_in v4;
@@ -204,7 +231,8 @@ static md_status listen_on(const char *host, uint16_t port, int *out, uint16_t *
     } name;
     socklen_t size = sizeof name;
     getsockname(fd, &name.any, &size);
-    *used_port = ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
+    place->port = ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
+    place->this_machine = is_this_machine(&name.any);
     *out = fd;
     return MD_OK;
 }
@@ -217,11 +245,11 @@ static void on_log(void *user, const char *format, va_list arguments) {
     md_log(MD_LOG_DEBUG, "http: %s", line);
 }
 
-md_status md_http_start(md_app *app, const char *host, uint16_t port, md_http **out, uint16_t *used_port,
+md_status md_http_start(md_app *app, const char *host, uint16_t port, md_http **out, md_http_place *place,
                         md_error *err) {
     *out = NULL;
     int fd = -1;
-    MD_TRY(listen_on(host, port, &fd, used_port, err));
+    MD_TRY(listen_on(host, port, &fd, place, err));
     md_http *http = calloc(1, sizeof *http);
     if (http) {
         http->app = app;

@@ -48,8 +48,13 @@ typedef struct md_request {
 
 typedef struct md_http md_http;
 
-// Listens on host:port and serves. *port is the port in use.
-md_status md_http_start(md_app *app, const char *host, uint16_t port, md_http **out, uint16_t *used_port,
+typedef struct md_http_place {
+    uint16_t port;
+    bool this_machine; // only programs of this machine reach it
+} md_http_place;
+
+// Listens on host:port and serves; *place is where. MD_E_USAGE: host is no address and no known name.
+md_status md_http_start(md_app *app, const char *host, uint16_t port, md_http **out, md_http_place *place,
                         md_error *err);
 void md_http_stop(md_http *http); // closes all connections and waits for their threads; NULL is fine
 

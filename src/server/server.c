@@ -65,12 +65,14 @@ md_status md_server_run(const md_server_options *options, md_error *err) {
     sigset_t signals;
     block_signals(&signals);
     md_http *http = NULL;
-    uint16_t port = 0;
+    md_http_place place;
     md_status status;
     MD_TRY_GOTO(md_conns_start(&app.metrics, &app.conns, err));
     MD_TRY_GOTO(md_scheduler_start(options, &app.metrics, &app.scheduler, err));
-    MD_TRY_GOTO(md_http_start(&app, options->host, options->port, &http, &port, err));
-    serve(&app, &signals, options->host, port);
+    MD_TRY_GOTO(md_http_start(&app, options->host, options->port, &http, &place, err));
+    if (!options->api_key && !place.this_machine)
+        fprintf(stderr, "warning: whoever reaches %s may use this server: no --api-key is asked for\n", options->host);
+    serve(&app, &signals, options->host, place.port);
 fail:
     // A handler may read the model until its connection is closed, so the model goes last.
     if (app.scheduler) md_scheduler_end(app.scheduler);

@@ -30,7 +30,7 @@ md_status md_kv_spec_read(const md_snapshot *snapshot, const char *spec, md_kv_f
         else
             status = uniform(snapshot, (uint8_t)(spec[0] - '0'), format, err);
     } else {
-        if (!md_path_present(spec)) {
+        if (md_path_absent(spec)) {
             static const char accepted[] = "none, snapshot, 8, 4 or the path of a file like kv_config.json";
             // A path that leads nowhere is a missing file; a bare word is a mistake.
             if (strchr(spec, '/'))

@@ -95,7 +95,7 @@ static md_status open_tokenizer(const md_snapshot *snapshot, md_tokenizer **out,
     *out = NULL;
     char *path = md_path_join(dir, "tokenizer.json");
     if (!path) return md_fail(err, MD_E_MEMORY, "%s: out of memory", dir);
-    bool exists = md_path_present(path);
+    bool exists = !md_path_absent(path);
     free(path);
     if (!exists) return MD_OK;
     MD_TRY(md_tokenizer_open(dir, out, err));

@@ -108,7 +108,7 @@ static md_status read_part(const char *dir, const char *name, size_t max, bool n
     char *path = md_path_join(dir, name);
     if (!path) return md_fail(err, MD_E_MEMORY, "%s: out of memory", name);
     md_status status = MD_OK;
-    if (needed || md_path_present(path)) status = md_file_read_all(path, max, text, size, err);
+    if (needed || !md_path_absent(path)) status = md_file_read_all(path, max, text, size, err);
     free(path);
     return status;
 }

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """The commands run, inspect and tokenize as people and programs use them: output, exit status, mistakes, pipes."""
+import errno
 import json
 import os
 import pty
 import select
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -174,11 +176,11 @@ def test_unusual_input():
     words = ["-n", "5", "--temp", "0"]
     expected = call("run", "-p", "Once upon a time", *words)[1]
     check(call("run", "-f", "/dev/stdin", *words, stdin=b"Once upon a time\n")[1] == expected, "run -f /dev/stdin")
-    refused(1, "run", "-f", "tests", say="tests can't be read")
+    refused(1, "run", "-f", "tests", say="tests: cannot read: Is a directory")
     # Without its standard streams a program opens files under their numbers: no model may be read as the prompt.
     for command in [["run", "-n", "5"], ["chat"], ["tokenize"]]:
         done = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&-', PROGRAM, *command], capture_output=True, timeout=120)
-        check(done.returncode == 1 and done.stdout == b"" and b"standard input can't be read" in done.stderr,
+        check(done.returncode == 1 and done.stdout == b"" and b"standard input: cannot read: " in done.stderr,
               f"{command} without standard input: {done}")
     done = subprocess.run(["sh", "-c", 'exec "$0" "$@" >&-', PROGRAM, "run", "-p", "x", *words], capture_output=True)
     check(done.returncode == 1 and b"standard output failed" in done.stderr, f"without standard output: {done}")
@@ -226,6 +228,63 @@ def test_broken_optional_files():
                         os.symlink(os.path.abspath(f"{MODEL}/{file}"), f"{folder}/{file}")
                 spoil(f"{folder}/{name}")
                 refused(1, "run", "-m", folder, "-p", "x", "-n", "1", say=name)
+
+
+def test_reasons_of_paths():
+    """What can't be opened says why; only what is not there is called missing."""
+    run = ["run", "-p", "x", "-n", "1"]
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink("loop", f"{folder}/loop")
+        long = f"{folder}/" + "n" * 300
+        for path, reason in [(f"{folder}/loop", os.strerror(errno.ELOOP)), (long, os.strerror(errno.ENAMETOOLONG)),
+                             (f"{folder}/loop/x", os.strerror(errno.ELOOP))]:
+            for command in [[*run, "-m", path], ["inspect", "-m", path], ["serve", "--port", "0", "-m", path], [*run[:1], "-f", path],
+                            [*run, "--kv", path], ["verify", "--golden", path], ["serve", "--port", "0", "--chat-template-file", path],
+                            ["chat", "--chat-template-file", path], ["synth", "--config", path, "-o", f"{folder}/made"]]:
+                refused(1, *command, say=[path, reason])
+        refused(1, "synth", "--config", f"{MODEL}/config.json", "-o", long, say=[long, os.strerror(errno.ENAMETOOLONG)])
+        refused(1, *run, "-m", f"{folder}/none", say=[f"{folder}/none", "no such folder"])
+        refused(1, *run, "--kv", f"{folder}/none", say=[f"{folder}/none", "no such file"])
+
+
+def test_permissions():
+    """The same of folders that may not be searched and files that may not be read, as a user who is not root."""
+    if os.geteuid() != 0:
+        user = {}
+    else:
+        user = {"user": 65534, "group": 65534, "extra_groups": []}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        program, model, closed = f"{folder}/megadecode", f"{folder}/model", f"{folder}/closed"
+        shutil.copy(PROGRAM, program)
+        shutil.copytree(MODEL, model)
+        os.mkdir(closed)
+        env = {**os.environ, "HOME": folder, "HF_HOME": closed}
+
+        def denied(path, *words):
+            done = subprocess.run([program, *words], capture_output=True, text=True, timeout=120, env=env, cwd=folder, stdin=subprocess.DEVNULL, **user)
+            check(done.returncode == 1 and not done.stdout and path in done.stderr and "Permission denied" in done.stderr, f"{words}: {done}")
+
+        run = ["run", "-p", "x", "-n", "1", "-m", model]
+        try:
+            os.chmod(closed, 0)
+            for path in [f"{closed}/x", closed]:
+                denied(path, "run", "-p", "x", "-m", path)
+            denied(f"{closed}/hub/models--org--name", "run", "-p", "x", "-m", "org/name")
+            for words in [["-f"], ["-p", "x", "--kv"]]:
+                denied(f"{closed}/x", "run", "-m", model, *words, f"{closed}/x")
+            denied(f"{closed}/x", "verify", "-m", model, "--golden", f"{closed}/x")
+            for command in ["chat", "serve"]:
+                denied(f"{closed}/x", command, "-m", model, "--chat-template-file", f"{closed}/x")
+            denied(f"{closed}/x", "synth", "--config", f"{model}/config.json", "-o", f"{closed}/x")
+            for name in os.listdir(model):
+                if not name.endswith(".json") and not name.endswith(".safetensors"):
+                    continue
+                os.chmod(f"{model}/{name}", 0)
+                denied(f"{model}/{name}", *run)
+                os.chmod(f"{model}/{name}", 0o644)
+        finally:
+            os.chmod(closed, 0o755)
 
 
 def test_sampling():

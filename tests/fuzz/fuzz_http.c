@@ -20,11 +20,11 @@ enum { PATIENCE_MS = 60000, REPLY_MAX = 1 << 22 };
 static uint16_t start(void) {
     md_app *app = fake_app();
     static md_http *http; // lives as long as the process
-    uint16_t port;
+    md_http_place place;
     signal(SIGPIPE, SIG_IGN);
     require(md_conns_start(&app->metrics, &app->conns, NULL) == MD_OK);
-    require(md_http_start(app, "127.0.0.1", 0, &http, &port, NULL) == MD_OK);
-    return port;
+    require(md_http_start(app, "127.0.0.1", 0, &http, &place, NULL) == MD_OK);
+    return place.port;
 }
 
 // Each connection comes from another loopback address: of one address the ports would run out, since those of closed

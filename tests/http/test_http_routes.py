@@ -1,6 +1,8 @@
 """Routes, methods, error objects and every field of the two OpenAI requests."""
+import errno
 import json
 import os
+import socket
 import subprocess
 import tempfile
 
@@ -259,6 +261,40 @@ def refused_at_the_start():
         assert "ready" not in done.stderr and "listening" not in done.stderr, done
 
 
+def hosts():
+    """A host that is none is refused as one, not as a port; who may reach the server follows from the address itself."""
+    def serve(*args):
+        return subprocess.run([PROGRAM, "serve", "-m", MODEL, *args], capture_output=True, text=True, timeout=60)
+
+    expected = "expected an address or a name of this machine, or 0.0.0.0 or :: for all of its addresses"
+    for host in ["no-such-host.invalid", "", "*", "::zz", "[]", "[127.0.0.1]", "999.1.1.1", "127.0.0.1:80", "localhost:80"]:
+        done = serve("--host", host, "--port", "0")
+        assert done.returncode == 2 and '--host: found "%s", %s' % (host, expected) in done.stderr, (host, done)
+        assert "another program" not in done.stderr and "warning" not in done.stderr and "listening" not in done.stderr, done
+        assert ("the port is --port's" in done.stderr) == host.endswith(":80"), done
+    done = serve("--host", "192.0.2.1", "--port", "0")  # a documentation's address, nobody's (RFC 5737)
+    assert done.returncode == 1 and "can't listen on 192.0.2.1 port 0" in done.stderr and "an address of this machine" in done.stderr, done
+    assert "another program" not in done.stderr, done
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = serve("--port", str(port))
+        assert done.returncode == 1 and "can't listen on 127.0.0.1 port %d: %s" % (port, os.strerror(errno.EADDRINUSE)) in done.stderr, done
+        assert "another program listens there: --port" in done.stderr and "--host is" not in done.stderr, done
+    local = ["127.0.0.1", "127.1.2.3", "localhost"]
+    everywhere = ["0.0.0.0"]
+    if os.path.exists("/proc/net/if_inet6"):
+        local += ["::1", "[::1]", "::ffff:127.0.0.1"]
+        everywhere += ["::", "[::]"]
+    for host in local + everywhere:
+        with Server("--host", host, loaded=False) as s:
+            warned = any("no --api-key is asked for" in line for line in s.lines)
+            assert warned == (host in everywhere), (host, s.lines)
+        with Server("--host", host, "--api-key", "k", loaded=False) as s:
+            assert not any("warning" in line for line in s.lines), (host, s.lines)
+
+
 def a_tokenizer_that_does_not_fit():
     """Said once, at the start, and not to each request. A template is not needed for completions."""
     scripts, template = {"plain": [b"Hello", b", ", b"world"]}, "{{ messages[0].content }}<|plain|>"
@@ -309,4 +345,4 @@ if __name__ == "__main__":
         main(routes, methods_and_paths, text_routes, bodies_that_are_no_request, fields_of_a_wrong_type_or_range,
              the_model_field, fields_that_are_off, logit_bias_and_penalties, stop_strings, prompts,
              a_prompt_beyond_the_context, text_can_not_become_a_control_token, one_bos, api_key_and_cors, starting,
-             urls_of_ipv6, refused_at_the_start, a_tokenizer_that_does_not_fit)
+             urls_of_ipv6, refused_at_the_start, hosts, a_tokenizer_that_does_not_fit)

@@ -87,7 +87,7 @@ static uint32_t widest(const char *model, const char *arch) {
     assert_int_equal(md_snapshot_open(model, &snapshot, &err), MD_OK);
     assert_int_equal(md_plan_build(snapshot, &plan, &err), MD_OK);
     assert_int_equal(md_cuda_shape_build(plan, &shape, &err), MD_OK);
-    uint32_t columns = md_cuda_columns(shape, target.shared_bytes);
+    uint32_t columns = md_cuda_columns(shape, &target, false);
     md_cuda_shape_free(shape);
     md_plan_free(plan);
     md_snapshot_close(snapshot);

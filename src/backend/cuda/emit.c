@@ -21,6 +21,7 @@ static void target_fill(size_t i, md_cuda_target *out) {
     snprintf(out->arch, sizeof out->arch, "%s", targets[i].arch);
     out->shared_bytes = targets[i].shared_bytes;
     out->ring = targets[i].major >= 9;
+    out->lends = targets[i].major == 9;
 }
 
 md_status md_cuda_target_of(int major, int minor, md_cuda_target *out, md_error *err) {
@@ -157,8 +158,8 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
 // define_tuned.
 static const char tunables[] =
     " CONSUMER_WARPS SPLIT_QKV SPLIT_OUT SPLIT_GATE_UP SPLIT_DOWN SPLIT_HEAD POLL_NS LOOKS SEGMENT_BYTES WINDOW_LAYERS"
-    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES UNROLL_COLUMNS OCTETS TALL "
-    "TALL_TILES TALL_CTAS SHORT "
+    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES UNROLL_COLUMNS KEEP_MOST OCTETS TALL TALL_TILES "
+    "TALL_CTAS SHORT "
     "SHORT_TILES"
     " SHORT_CTAS BUFFERS ATTENTION_CTAS ";
 
@@ -198,7 +199,14 @@ static uint32_t consumer_warps(const md_cuda_emit_options *options) {
     return tuned(options, "CONSUMER_WARPS", MD_CUDA_CONSUMER_WARPS);
 }
 
-uint32_t md_cuda_threads(const md_cuda_emit_options *options) { return 32 * (consumer_warps(options) + 1); }
+// Registers change hands by groups of four warps.
+static uint32_t producer_warps(const md_cuda_target *target, const md_cuda_emit_options *options) {
+    return target->lends && consumer_warps(options) % 4 == 0 ? 4 : 1;
+}
+
+uint32_t md_cuda_threads(const md_cuda_target *target, const md_cuda_emit_options *options) {
+    return 32 * (consumer_warps(options) + producer_warps(target, options));
+}
 
 // How the launches of prompts share their work out.
 static void emit_prefill(md_buf *out, const md_cuda_emit_options *options) {
@@ -218,6 +226,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     md_buf_printf(out, "\n// the target, %s\n", target->arch);
     define(out, "COLUMNS", options->prefill ? 1 : options->columns, "widest step");
     define(out, "CONSUMER_WARPS", consumer_warps(options), "of a CTA; one more streams the weights");
+    define(out, "PRODUCER_WARPS", producer_warps(target, options), "4: three lend their registers and leave");
     define_tuned(out, options, "SPLIT_QKV", shape->split_qkv, "warps that share a tile: by the matrix's shape alone");
     define_tuned(out, options, "SPLIT_OUT", shape->split_out, NULL);
     define_tuned(out, options, "SPLIT_GATE_UP", shape->split_gate_up, NULL);
@@ -238,6 +247,9 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
     define_tuned(out, options, "TWO_TILES", 1, "of gate and up that a warp has under way, with one column");
     define_tuned(out, options, "UNROLL_COLUMNS", 2, "blocks of a tile that a warp has under way, with several columns");
+    define_tuned(
+        out, options, "KEEP_MOST", target->lends ? 6 : 0,
+        "blocks of its first tile, if it has no more, that a warp keeps in registers while it awaits its input");
     if (options->prefill) emit_prefill(out, options);
     define(out, "INJECT", options->inject, NULL);
     define(out, "ACCOUNT", options->account, NULL);
@@ -249,6 +261,7 @@ md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target,
                        md_buf *out, md_error *err) {
     const md_snapshot *model = shape->plan->snapshot;
     MD_TRY(md_cuda_tune_check(options->tune, err));
+    if (!options->tune || !*options->tune) MD_TRY(md_cuda_shared_check(shape, target, options, err));
     md_buf_printf(
         out,
         "// megadecode %s: %s.\n"

@@ -12,6 +12,7 @@ typedef struct md_cuda_target {
     char arch[16];         // "sm_90a"
     uint32_t shared_bytes; // shared memory a block may have
     bool ring;             // bulk copies: sm_90 and later
+    bool lends;            // warps hand registers to others (setmaxnreg): sm_90a
 } md_cuda_target;
 
 // The target of a compute capability or of a name ("sm_90a"); MD_E_UNSUPPORTED for what the kernels can't run on.
@@ -33,10 +34,19 @@ typedef struct md_cuda_emit_options {
 // MEGADECODE_CUDA_TUNE's, from where it comes, and has all names. md_cuda_emit asks for itself.
 md_status md_cuda_tune_check(const char *tune, md_error *err);
 
-// Threads of a CTA of that source: the consumer warps and the producer.
-uint32_t md_cuda_threads(const md_cuda_emit_options *options);
+// Threads of a CTA of that source: the consumer warps and the producer's.
+uint32_t md_cuda_threads(const md_cuda_target *target, const md_cuda_emit_options *options);
 
-// Appends the source to `out`.
+// shared.c. Bytes of shared memory that a CTA of that source needs at least, tunables as they are by default;
+// MD_E_UNSUPPORTED where the target has less, with the model's widths, these bytes and the target's.
+uint64_t md_cuda_shared_need(const md_cuda_shape *shape, const md_cuda_target *target,
+                             const md_cuda_emit_options *options);
+md_status md_cuda_shared_check(const md_cuda_shape *shape, const md_cuda_target *target,
+                               const md_cuda_emit_options *options, md_error *err);
+// The widest step (8, 4, 2 or 1 columns) that fits the target; 1 also where nothing does.
+uint32_t md_cuda_columns(const md_cuda_shape *shape, const md_cuda_target *target, bool account);
+
+// Appends the source to `out`. Errors: those of the two checks.
 md_status md_cuda_emit(const md_cuda_shape *shape, const md_cuda_target *target, const md_cuda_emit_options *options,
                        md_buf *out, md_error *err);
 

@@ -128,7 +128,7 @@ md_status md_cuda_width_open(md_cuda_engine *engine, md_cuda_width *width, md_er
     MD_TRY_GOTO(MD_CU(engine, cuFuncSetAttribute(width->step, CU_FUNC_MAX_DYNAMIC_SHARED, (int)target->shared_bytes),
                       "shared memory of the kernel"));
     width->shared_bytes = target->shared_bytes;
-    width->threads = md_cuda_threads(&options);
+    width->threads = md_cuda_threads(target, &options);
     int per_sm = 0;
     MD_TRY_GOTO(MD_CU(
         engine,
@@ -170,7 +170,7 @@ static md_status open_kernels(md_cuda_engine *engine, md_error *err) {
     MD_TRY(md_cuda_target_of(engine->device.major, engine->device.minor, target, err));
     if (engine->device.shared_bytes < target->shared_bytes) target->shared_bytes = engine->device.shared_bytes;
     engine->width[engine->width_count++].columns = 1;
-    uint32_t widest = md_cuda_columns(engine->shape, target->shared_bytes);
+    uint32_t widest = md_cuda_columns(engine->shape, target, engine->account_on);
     if (widest > 1) engine->width[engine->width_count++].columns = widest;
     return md_cuda_width_open(engine, &engine->width[0], err);
 }

@@ -164,20 +164,3 @@ void md_cuda_shape_free(md_cuda_shape *shape) {
 }
 
 uint32_t md_cuda_segment_bytes(uint32_t shared_bytes) { return shared_bytes >= 160 << 10 ? 16384 : 8192; }
-
-uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes) {
-    const md_snapshot *model = shape->plan->snapshot;
-    uint32_t columns = MD_CUDA_COLUMNS, segment = md_cuda_segment_bytes(shared_bytes);
-    // Of inputs that lie in shared memory whole: digits and sums of a block, and its bf16 values where weights are not
-    // quantized.
-    const bool out = shape->split_out < MD_CUDA_CONSUMER_WARPS, down = shape->split_down < MD_CUDA_CONSUMER_WARPS;
-    uint32_t blocks = shape->blocks_x;
-    if (out) blocks = (uint32_t)md_max_u64(blocks, shape->blocks_attn);
-    if (down) blocks = (uint32_t)md_max_u64(blocks, shape->blocks_f);
-    uint32_t column = blocks * (2 * MD_MMA_BLOCK + 16) + model->head_dim * 4 + 512; // rotations, caches, tokens
-    if (md_cuda_has_wide(shape)) column += (blocks * MD_MMA_BLOCK + 32) * 2;
-    const uint64_t ring = 2 * segment + segment; // and what lies behind its end
-    const uint64_t others = (uint64_t)shape->plan->stage_count * 16 + (24 << 10) + 16384; // tables, sums, what is made
-    while (columns > 1 && columns * (uint64_t)column + others + ring > shared_bytes) columns /= 2;
-    return columns;
-}

@@ -63,7 +63,4 @@ uint32_t md_cuda_segment_bytes(uint32_t shared_bytes);
 // Warps that share a tile: by the matrix's shape alone, since it orders the sums.
 uint32_t md_cuda_split(uint32_t tiles, uint32_t blocks);
 
-// The widest step (8, 4, 2 or 1 columns) whose activations fit `shared_bytes` of shared memory beside the ring.
-uint32_t md_cuda_columns(const md_cuda_shape *shape, uint32_t shared_bytes);
-
 #endif

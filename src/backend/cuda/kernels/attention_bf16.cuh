@@ -30,101 +30,135 @@ static __device__ __forceinline__ void keys_load(md_keys &keys, const u16 *row, 
 // Asks for the cached rows of an item: its keys to registers, its values to shared memory. Rows
 // past the end up to a multiple of 16 are zeros, since they meet probabilities of zero.
 static __device__ __forceinline__ void rows_ask(const md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 cached, md_keys (&keys)[KEY_TILES]) {
-    u64 at = ((u64)item.head * kv.context + item.block * ATTN_ROWS) * HEAD_DIM;
+    const u64 at = ((u64)item.head * kv.context + item.block * ATTN_ROWS) * HEAD_DIM;
 #pragma unroll
     for (u32 k = 0; k < KEY_TILES; k++) {
         u32 position = (k * CONSUMER_WARPS + ctx.warp) * 8 + (ctx.lane >> 2);
         keys[k] = md_keys{};
         if (position < cached) keys_load(keys[k], (const u16 *)kv.k + at + position * HEAD_DIM, ctx.lane & 3, false);
     }
-    const u32 units = HEAD_DIM * 2 / UNIT;
+    constexpr u32 units = HEAD_DIM * 2 / UNIT; // of a row
     const u8 *from = (const u8 *)((const u16 *)kv.v + at);
-#pragma unroll 4
-    for (u32 i = ctx.tid; i < cached * units; i += CONSUMERS) copy16_async(SH_V + i / units * V_STRIDE + i % units * UNIT, from + i * UNIT);
-    u32 end = (item.n + 15) / 16 * 16;
-#pragma unroll 1
-    for (u32 i = item.n * units + ctx.tid; i < end * units; i += CONSUMERS)
-        *(uint4 *)(SH_V + i / units * V_STRIDE + i % units * UNIT) = make_uint4(0, 0, 0, 0);
+    const u32 end = (item.n + 15) / 16 * 16;
+#pragma unroll
+    for (u32 pass = 0; pass < ATTN_ROWS * units / CONSUMERS; pass++) {
+        const u32 i = pass * CONSUMERS + ctx.tid;
+        const u32 row = CONSUMERS % units ? i / units : ctx.tid / units + pass * (CONSUMERS / units), unit = CONSUMERS % units ? i % units : ctx.tid % units;
+        u8 *to = SH_V + row * V_STRIDE + unit * UNIT;
+        if (row < cached)
+            copy16_async(to, from + row * (HEAD_DIM * 2) + unit * UNIT);
+        else if (row >= item.n && row < end)
+            *(uint4 *)to = make_uint4(0, 0, 0, 0);
+    }
 }
+static_assert(HEAD_DIM % 16 == 0 && ATTN_ROWS * 2 % CONSUMERS == 0, "the passes cover a block");
 
 // Queries, and with `own` the token's key and value, from the exchange to shared memory: PART_BATCH entries a lane at a
-// time, of which the first are asked for before everything else.
+// time, the first of which are asked for before everything else.
 #define PART_BATCH smaller(((REP + 2) * PARTS_A_HEAD + CONSUMERS - 1) / CONSUMERS, 4)
-static __device__ __forceinline__ void parts_ask(const md_ctx &ctx, const md_item &item, u32 tag, u32 base, uint4 (&v)[PART_BATCH]) {
-    const u32 count = (item.own ? REP + 2 : REP) * PARTS_A_HEAD;
-    ask_entries<PART_BATCH>(
-        v, tag, [&](u32 k) { return part_of(ctx.p, item, base + k * CONSUMERS).at; }, [&](u32 k) { return base + k * CONSUMERS < count; });
+struct md_parts {
+    uint4 v[PART_BATCH];
+    const uint4 *at[PART_BATCH];
+    u32 to[PART_BATCH]; // where their values go
+};
+static __device__ __forceinline__ u32 parts_of(const md_item &item) { return (item.own ? REP + 2 : REP) * PARTS_A_HEAD; }
+static __device__ __forceinline__ void parts_ask(const md_ctx &ctx, const md_item &item, u32 tag, u32 base, md_parts &parts) {
+    const u32 count = parts_of(item);
+#pragma unroll
+    for (u32 k = 0; k < PART_BATCH; k++) {
+        const md_part part = part_of(ctx.p, item, base + k * CONSUMERS);
+        const u32 area = part.h < REP ? md_map::queries + part.h * QUERY_STRIDE : part.h == REP ? md_map::own_key : md_map::v + (item.n - 1) * V_STRIDE;
+        parts.at[k] = part.at, parts.to[k] = ctx.smem + area + 2 * part.dim;
+    }
+    ask_entries<PART_BATCH>(parts.v, tag, [&](u32 k) { return parts.at[k]; }, [&](u32 k) { return base + k * CONSUMERS < count; });
 }
-static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &item, u32 tag, uint4 (&v)[PART_BATCH]) {
-    const u32 count = (item.own ? REP + 2 : REP) * PARTS_A_HEAD;
+static __device__ __forceinline__ void parts_load(md_ctx &ctx, const md_item &item, u32 tag, md_parts &parts) {
+    const u32 count = parts_of(item);
+    constexpr bool at_once = (REP + 2) * PARTS_A_HEAD <= PART_BATCH * CONSUMERS;
 #pragma unroll 1
     for (u32 base = ctx.tid; base - ctx.lane < count; base += PART_BATCH * CONSUMERS) {
-        if (base != ctx.tid) parts_ask(ctx, item, tag, base, v);
-        wait_asked<PART_BATCH, true>(ctx, v, tag, [&](u32 k) { return part_of(ctx.p, item, base + k * CONSUMERS).at; });
+        if (!at_once && base != ctx.tid) parts_ask(ctx, item, tag, base, parts);
+        wait_asked<PART_BATCH, true>(ctx, parts.v, tag, [&](u32 k) { return parts.at[k]; });
 #pragma unroll
-        for (u32 k = 0; k < PART_BATCH; k++) {
-            u32 i = base + k * CONSUMERS;
-            md_part part = part_of(ctx.p, item, i);
-            u8 *to = part.h < REP ? SH_QUERIES + part.h * QUERY_STRIDE : part.h == REP ? SH_OWN_KEY : SH_V + (item.n - 1) * V_STRIDE;
-            if (i < count) *(uint2 *)(to + 2 * part.dim) = make_uint2(v[k].x, v[k].y);
-        }
+        for (u32 k = 0; k < PART_BATCH; k++)
+            if (base + k * CONSUMERS < count) at_shared<uint2>(parts.to[k]) = make_uint2(parts.v[k].x, parts.v[k].y);
+        if (at_once) break;
     }
 }
 
-// A tile of 8 positions: scores to SH_SCORES, their maximum to SH_TILE_MAX.
-static __device__ __forceinline__ void tile_scores(const md_ctx &ctx, const md_item &item, u32 tile, md_keys &keys, const u8 *queries) {
+// A lane's scores of head g of a set by positions 2 t, 2 t + 1 of each of the warp's tiles.
+struct md_scores {
+    float2 s[HEAD_SETS][KEY_TILES];
+};
+static __device__ __forceinline__ u32 tile_of(const md_ctx &ctx, u32 k) { return k * CONSUMER_WARPS + ctx.warp; }
+
+// The scores of the warp's tiles; their maxima to SH_TILE_MAX. Positions from item.n on have none.
+static __device__ __forceinline__ void tiles_score(const md_ctx &ctx, const md_item &item, md_keys (&keys)[KEY_TILES], const u8 *queries, md_scores &scores) {
     const u32 g = ctx.lane >> 2, t = ctx.lane & 3;
-    if (item.own && tile * 8 + g == item.n - 1) keys_load(keys, (const u16 *)SH_OWN_KEY, t, true);
-    __syncwarp();
-#pragma unroll 1
-    for (u32 set = 0; set < HEAD_SETS; set++) {
-        float d[2][4] = {}; // two chains
-        if (tile * 8 < item.n) {
-            const u16 *q = (const u16 *)(queries + (set * 8 + g) * QUERY_STRIDE);
 #pragma unroll
-            for (u32 j = 0; j < KEY_CHUNKS; j++) {
-                uint4 a = *(const uint4 *)(q + 32 * j + 8 * t), k = keys.chunk[j];
-                mma(d[0], a.x, 0, a.y, 0, k.x, k.y);
-                mma(d[1], a.z, 0, a.w, 0, k.z, k.w);
-            }
-            if (HAS_KEY_TAIL) {
-                uint2 a = *(const uint2 *)(q + 32 * KEY_CHUNKS + 4 * t);
-                mma(d[0], a.x, 0, a.y, 0, keys.tail.x, keys.tail.y);
+    for (u32 k = 0; k < KEY_TILES; k++)
+        if (item.own && tile_of(ctx, k) * 8 + g == item.n - 1) keys_load(keys[k], (const u16 *)SH_OWN_KEY, t, true);
+    __syncwarp();
+#pragma unroll
+    for (u32 set = 0; set < HEAD_SETS; set++) {
+        const u16 *q = (const u16 *)(queries + (set * 8 + g) * QUERY_STRIDE);
+        float d[KEY_TILES][2][4] = {}; // two chains each
+#pragma unroll
+        for (u32 j = 0; j < KEY_CHUNKS; j++) {
+            const uint4 a = *(const uint4 *)(q + 32 * j + 8 * t);
+#pragma unroll
+            for (u32 k = 0; k < KEY_TILES; k++) {
+                mma(d[k][0], a.x, 0, a.y, 0, keys[k].chunk[j].x, keys[k].chunk[j].y);
+                mma(d[k][1], a.z, 0, a.w, 0, keys[k].chunk[j].z, keys[k].chunk[j].w);
             }
         }
-        float2 s;
-        u32 position = tile * 8 + 2 * t;
-        s.x = position < item.n ? (d[0][0] + d[1][0]) * ATTN_SCALE : -INFINITY;
-        s.y = position + 1 < item.n ? (d[0][1] + d[1][1]) * ATTN_SCALE : -INFINITY;
-        *(float2 *)(SH_SCORES + (set * 8 + g) * S_STRIDE + position) = s;
-        float m = fmaxf(s.x, s.y);
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1)), m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-        if (t == 0) SH_TILE_MAX[(set * 8 + g) * (ATTN_ROWS / 8) + tile] = m;
+        if (HAS_KEY_TAIL) {
+            const uint2 a = *(const uint2 *)(q + 32 * KEY_CHUNKS + 4 * t);
+#pragma unroll
+            for (u32 k = 0; k < KEY_TILES; k++) mma(d[k][0], a.x, 0, a.y, 0, keys[k].tail.x, keys[k].tail.y);
+        }
+        float m[KEY_TILES];
+#pragma unroll
+        for (u32 k = 0; k < KEY_TILES; k++) {
+            const u32 position = tile_of(ctx, k) * 8 + 2 * t;
+            float2 &s = scores.s[set][k];
+            s.x = position < item.n ? (d[k][0][0] + d[k][1][0]) * ATTN_SCALE : -INFINITY;
+            s.y = position + 1 < item.n ? (d[k][0][1] + d[k][1][1]) * ATTN_SCALE : -INFINITY;
+            m[k] = fmaxf(s.x, s.y);
+            m[k] = fmaxf(m[k], __shfl_xor_sync(~0u, m[k], 1));
+        }
+#pragma unroll
+        for (u32 k = 0; k < KEY_TILES; k++) {
+            m[k] = fmaxf(m[k], __shfl_xor_sync(~0u, m[k], 2));
+            if (t == 0) SH_TILE_MAX[(set * 8 + g) * (ATTN_ROWS / 8) + tile_of(ctx, k)] = m[k];
+        }
     }
 }
 
-// exp(score - maximum) as two bf16 numbers to SH_PROBS: half the positions of a head by a warp, two a lane.
-static __device__ __forceinline__ void probabilities(const md_ctx &ctx, const md_item &item) {
-#pragma unroll 2
-    for (u32 unit = ctx.warp; unit < REP * 2; unit += CONSUMER_WARPS) {
-        u32 h = unit % REP, half = unit / REP, pair = half * 32 + ctx.lane;
-        if (half * (ATTN_ROWS / 2) >= (item.n + 15) / 16 * 16) continue; // nobody reads them
-        float2 s = *(const float2 *)(SH_SCORES + h * S_STRIDE + 2 * pair);
+// exp(score - maximum) as two bf16 numbers to SH_PROBS, once all maxima are there.
+static __device__ __forceinline__ void probabilities(const md_ctx &ctx, const md_scores &scores) {
+    const u32 g = ctx.lane >> 2, t = ctx.lane & 3;
+#pragma unroll
+    for (u32 set = 0; set < HEAD_SETS; set++) {
+        const u32 h = set * 8 + g;
         float m = -INFINITY;
 #pragma unroll
         for (u32 k = 0; k < ATTN_ROWS / 32; k++) {
-            float4 v = ((const float4 *)(SH_TILE_MAX + h * (ATTN_ROWS / 8)))[k];
+            const float4 v = ((const float4 *)(SH_TILE_MAX + h * (ATTN_ROWS / 8)))[k];
             m = fmaxf(m, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)));
         }
-        float e0 = exp_own(s.x - m), e1 = exp_own(s.y - m);
-        u32 high = bf_pair(e0, e1), low = bf_pair(e0 - bf_lo(high), e1 - bf_hi(high));
-        u8 *to = SH_PROBS + h * PROB_STRIDE + 4 * pair;
-        *(u32 *)to = high;
-        *(u32 *)(to + HEAD_SETS * 8 * PROB_STRIDE) = low;
-        if (pair == 0) SH_OUT[h * 3 * PARTIAL_ENTRIES] = m;
+#pragma unroll
+        for (u32 k = 0; k < KEY_TILES; k++) {
+            const float2 s = scores.s[set][k];
+            const float e0 = exp_near(s.x - m), e1 = exp_near(s.y - m);
+            const u32 high = bf_pair(e0, e1), low = bf_pair(e0 - bf_lo(high), e1 - bf_hi(high));
+            u8 *to = SH_PROBS + h * PROB_STRIDE + 4 * (tile_of(ctx, k) * 4 + t);
+            *(u32 *)to = high;
+            *(u32 *)(to + HEAD_SETS * 8 * PROB_STRIDE) = low;
+        }
+        if (ctx.warp == 0 && t == 0 && h < REP) SH_OUT[h * 3 * PARTIAL_ENTRIES] = m;
     }
 }
-static_assert(ATTN_ROWS == 128, "two positions a lane, two warps a head");
 
 // The two B operands of 16 positions by 16 values: b[0], b[1] for the first 8 values, b[2], b[3] for the others.
 static __device__ __forceinline__ void values_operand(u32 (&b)[4], const u8 *values, u32 lane) {
@@ -207,7 +241,8 @@ static __device__ __forceinline__ void own_append(const md_ctx &ctx, const md_kv
 static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer &kv, const md_item &item, u32 blocks, u32 tag_qkv, u32 tag,
                                                  u32 tag_merge) {
     md_keys keys[KEY_TILES];
-    uint4 parts[PART_BATCH];
+    md_parts parts;
+    md_scores scores;
     parts_ask(ctx, item, tag_qkv, ctx.tid, parts);
     consumers_sync(); // the work area is free: of the last stage, or the last item
     rows_ask(ctx, kv, item, item.own ? item.n - 1 : item.n, keys);
@@ -215,12 +250,11 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     SPENT(HANDOFF);
     failure_note(ctx);
     consumers_sync();
-#pragma unroll
-    for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k], SH_QUERIES);
+    tiles_score(ctx, item, keys, SH_QUERIES, scores);
     copies_wait();
     consumers_sync();
     if (failure_seen(ctx)) return true;
-    probabilities(ctx, item);
+    probabilities(ctx, scores);
     consumers_sync();
     const bool only = blocks == 1;
 #pragma unroll 1

@@ -96,6 +96,13 @@ static __device__ __forceinline__ float exp_own(float x) {
     return __uint_as_float(__float_as_uint(p) + (__float_as_uint(t) << 23));
 }
 
+// The same within 1e-6 for x from -20 to 0, in two instructions.
+static __device__ __forceinline__ float exp_near(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+}
+
 // src/base/mathx.c, md_sincosf: the same operations, in double.
 static __device__ __forceinline__ void sincos_own(float angle, float *sine, float *cosine) {
     double x = (double)angle;

@@ -108,6 +108,20 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
 #endif
 }
 
+// A CTA's registers are shared out evenly at its start. Where warps can hand some on, the producer's group keeps 24 a thread
+// and the consumers take the rest: four schedulers have 512 for the threads of theirs.
+#define CONSUMER_REGISTERS ((512 - 24) / (CONSUMER_WARPS / 4) / 8 * 8)
+static __device__ __forceinline__ void registers_give() {
+#if PRODUCER_WARPS == 4
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+#endif
+}
+static __device__ __forceinline__ void registers_take() {
+#if PRODUCER_WARPS == 4
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
+#endif
+}
+
 template <int NC> static __device__ __forceinline__ void kernel(const md_params &p) {
     const md_run *runs = (const md_run *)p.runs + blockIdx.x;
     u64 begin = p.stage_begin < STAGES ? runs[(u64)p.stage_begin * p.groups].offset : 0;
@@ -127,6 +141,7 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
     }
     __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
+        registers_give();
         if (threadIdx.x == CONSUMERS && p.stage_begin < p.stage_end) {
             u64 bytes = runs[(u64)p.stage_end * p.groups].offset - begin;
             u64 head = p.stage_end == STAGES ? runs[(u64)S_HEAD * p.groups].offset - begin : ~0u; // wider window there
@@ -134,6 +149,7 @@ template <int NC> static __device__ __forceinline__ void kernel(const md_params 
         }
         return;
     }
+    registers_take();
     consume<NC>(p, stream);
     *SH_STOP = 1; // every thread may say so: the producer leaves at its next wait
 #else

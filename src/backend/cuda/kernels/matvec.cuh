@@ -49,13 +49,15 @@ template <int NC> static __device__ __forceinline__ void acts_load(md_acts<NC> &
 }
 
 // {scale of row g, of row g + 8, bias of g, of g + 8}
+static __device__ __forceinline__ void scales_of(float (&sb)[4], uint2 v) {
+    sb[0] = bf_lo(v.x), sb[1] = bf_hi(v.x), sb[2] = bf_lo(v.y), sb[3] = bf_hi(v.y);
+}
 template <u32 WIDE> static __device__ __forceinline__ void scales_load(float (&sb)[4], md_at at) {
     if (WIDE) {
         uint4 v = stream_uint4(at);
         sb[0] = __uint_as_float(v.x), sb[1] = __uint_as_float(v.y), sb[2] = __uint_as_float(v.z), sb[3] = __uint_as_float(v.w);
     } else {
-        uint2 v = stream_uint2(at);
-        sb[0] = bf_lo(v.x), sb[1] = bf_hi(v.x), sb[2] = bf_lo(v.y), sb[3] = bf_hi(v.y);
+        scales_of(sb, stream_uint2(at));
     }
 }
 
@@ -65,12 +67,17 @@ template <int NC> struct md_sums {
     float row[OUTPUTS(NC)], bias[OUTPUTS(NC)];
 };
 
+template <int NC> static __device__ __forceinline__ void sums_out(float (&out)[OUTPUTS(NC)], const md_sums<NC> &sums) {
+#pragma unroll
+    for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sums.row[i] + sums.bias[i];
+}
+
 // A lane's codes of a block of a quantized tile, as operands A of the block's two products, and its scales.
 template <u32 SETS> struct md_codes {
     uint4 first, second;
     float sb[SETS][4];
 };
-template <u32 CELL, u32 WIDE, u32 SETS> static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes, md_at scales) {
+template <u32 CELL, u32 SETS> static __device__ __forceinline__ void codes_read(md_codes<SETS> &w, md_at codes) {
     w.first = stream_uint4(codes);
     if (CELL == CELL_Q4) {
         const u32 low = 0x0f0f0f0fu;
@@ -79,6 +86,9 @@ template <u32 CELL, u32 WIDE, u32 SETS> static __device__ __forceinline__ void c
     } else {
         w.second = stream_uint4(codes + 512);
     }
+}
+template <u32 CELL, u32 WIDE, u32 SETS> static __device__ __forceinline__ void codes_load(md_codes<SETS> &w, md_at codes, md_at scales) {
+    codes_read<CELL>(w, codes);
 #pragma unroll
     for (u32 set = 0; set < SETS; set++) scales_load<WIDE>(w.sb[set], scales + set * (WIDE ? 8 : 4) * UNIT);
 }
@@ -190,10 +200,7 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
         }
     }
 #pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) {
-#pragma unroll
-        for (u32 i = 0; i < OUTPUTS(NC); i++) out[tile][i] = sums[tile].row[i] + sums[tile].bias[i];
-    }
+    for (u32 tile = 0; tile < TILES; tile++) sums_out<NC>(out[tile], sums[tile]);
 }
 
 // Units of one block of a format.
@@ -285,16 +292,22 @@ static __device__ __forceinline__ md_lane<NC> lane_of(const md_ctx &ctx, const m
     return x;
 }
 
-template <int NC> static __device__ __forceinline__ void sums_put(u32 lane, u32 to, const float (&out)[OUTPUTS(NC)]) {
-    if (NC == 1) {
-        if (lane % 4 == 0) shared_put(to, out[0]), shared_put(to + 32, out[1]);
-    } else if (lane % 4 * 2 < NC) {
-        shared_put(to, make_float2(out[0], out[1]));
-        shared_put(to + 8 * NC * 4, make_float2(out[OUTPUTS(NC) - 2], out[OUTPUTS(NC) - 1]));
+// A lane's outputs of TILES tiles to `red` in SH_RED; a tile's partial sums are TILE_RED bytes.
+#define TILE_RED(NC) (CONSUMER_WARPS * 16 * (NC)*4)
+template <int NC, u32 TILES> static __device__ __forceinline__ void sums_put(const float (&out)[TILES][OUTPUTS(NC)], u32 red, u32 lane) {
+#pragma unroll
+    for (u32 tile = 0; tile < TILES; tile++) {
+        const u32 to = red + tile * TILE_RED(NC);
+        if (NC == 1) {
+            if (lane % 4 == 0) shared_put(to, out[tile][0]), shared_put(to + 32, out[tile][1]);
+        } else if (lane % 4 * 2 < NC) {
+            shared_put(to, make_float2(out[tile][0], out[tile][1]));
+            shared_put(to + 8 * NC * 4, make_float2(out[tile][OUTPUTS(NC) - 2], out[tile][OUTPUTS(NC) - 1]));
+        }
     }
 }
 
-// The partial sums of the warp's next TILES tiles to `red` in SH_RED.
+// The partial sums of the warp's next TILES tiles to `red`.
 template <int NC, typename KIND, u32 TILES>
 static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, md_stream &s, const md_lane<NC> &x, u32 red, bool fits, u32 columns) {
     float out[TILES][OUTPUTS(NC)];
@@ -304,18 +317,30 @@ static __device__ __forceinline__ void tiles_sum(const md_ctx &ctx, md_stream &s
         FORMATS(FORMAT_CASE)
 #undef FORMAT_CASE
     }
-#pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) sums_put<NC>(ctx.lane, red + tile * (CONSUMER_WARPS * 16 * NC * 4), out[tile]);
+    sums_put<NC, TILES>(out, red, ctx.lane);
 }
 
-// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay; FITS:
-// that is known, and two tiles are taken at once where all of a warp's have one format.
+// Whether the format changes from one of a warp's tiles to the next.
+template <typename KIND> constexpr bool is_mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2);
+
+// On to the warp's tile after the next `n`.
+template <int NC, typename KIND> static __device__ __forceinline__ void lane_next(const md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 n) {
+    x.tile += n * KIND::lanes;
+    if (is_mixed<KIND>) {
+        x.format = tile_format<KIND>(tiles, x.tile);
+        x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
+    } else {
+        x.at += n * x.step;
+    }
+    x.lies = stream_at(s, x.at);
+}
+
+// The partial sums of the CTA's tiles up to `end` to SH_RED, from `red` on. `fits`: the stage's weights have all landed, and
+// stay; FITS: that is known, and two tiles are taken at once where all of a warp's have one format.
 template <int NC, typename KIND, bool FITS>
-static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 end, bool fits,
+static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x, u32 red, u32 end, bool fits,
                                                      u32 columns) {
-    constexpr bool mixed = is_kind<KIND, md_qkv> || (is_kind<KIND, md_gate_up> && KIND::lanes % 2); // formats
-    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !mixed && TWO_TILES;
-    u32 red = x.red;
+    constexpr bool two = FITS && NC == 1 && is_kind<KIND, md_gate_up> && !is_mixed<KIND> && TWO_TILES;
 #pragma unroll 1
     while (x.tile < end) {
         if (!FITS && !fits) {
@@ -329,15 +354,8 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
             tiles_sum<NC, KIND, two ? 2 : 1>(ctx, s, x, red, FITS || fits, columns), n = 2;
         else
             tiles_sum<NC, KIND, 1>(ctx, s, x, red, FITS || fits, columns);
-        red += n * (CONSUMER_WARPS * 16 * NC * 4);
-        x.tile += n * KIND::lanes;
-        if (mixed) { // the format may change
-            x.format = tile_format<KIND>(tiles, x.tile);
-            x.at = tile_unit<KIND>(tiles, x.tile) + x.first * format_units(x.format);
-        } else {
-            x.at += n * x.step;
-        }
-        x.lies = stream_at(s, x.at);
+        red += n * TILE_RED(NC);
+        lane_next<NC, KIND>(s, tiles, x, n);
     }
     // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
     if (!FITS && !fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);

@@ -41,14 +41,13 @@ static __device__ __forceinline__ void slice_take(md_slice<NC> &x, const md_digi
     if (HAS_WIDE) x.wide[0] = digits_word(in, k, 0, HAS_WIDE), x.wide[HAS_WIDE ? 1 : 0] = digits_word(in, k, 1, HAS_WIDE);
 }
 
-// The partial sums of the CTA's tiles up to `end` to SH_RED. `fits`: the stage's weights have all landed, and stay. `in`: the
+// The partial sums of the CTA's tiles up to `end` to SH_RED, from `red` on. `fits`: the stage's weights have all landed, and stay. `in`: the
 // warp's first blocks, asked for where `asked`.
 template <int NC, typename KIND>
 static __device__ __forceinline__ void slices_product(md_ctx &ctx, md_stream &s, const md_tiles &tiles, md_lane<NC> &x,
-                                                      md_slices<KIND> &in, bool asked, u32 end, bool fits, u32 tag) {
+                                                      md_slices<KIND> &in, bool asked, u32 red, u32 end, bool fits, u32 tag) {
     static_assert(KIND::lanes == 1, "all warps share a tile");
     const u32 size = format_units(x.format), past = x.first + x.count;
-    u32 red = x.red;
 #pragma unroll 1
     while (x.tile < end && !ctx.failed) {
         md_sums<NC> sums = {};
@@ -77,12 +76,11 @@ static __device__ __forceinline__ void slices_product(md_ctx &ctx, md_stream &s,
                 }
             }
         }
-        float out[OUTPUTS(NC)];
-#pragma unroll
-        for (u32 i = 0; i < OUTPUTS(NC); i++) out[i] = sums.row[i] + sums.bias[i];
-        sums_put<NC>(ctx.lane, red, out);
-        red += CONSUMER_WARPS * 16 * NC * 4;
-        x.tile++, x.at += x.step;
+        float out[1][OUTPUTS(NC)];
+        sums_out<NC>(out[0], sums);
+        sums_put<NC, 1>(out, red, ctx.lane);
+        red += TILE_RED(NC);
+        lane_next<NC, KIND>(s, tiles, x, 1);
     }
     // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
     if (!fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);

@@ -38,12 +38,12 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, ATTENTION_CTAS) md_prefi
         copies_wait();
         consumers_sync();
         if (c + 1 < span.first + span.count) queries_ask(p, c + 1, other, ctx.tid);
-#pragma unroll
-        for (u32 k = 0; k < KEY_TILES; k++) tile_scores(ctx, item, k * CONSUMER_WARPS + ctx.warp, keys[k], queries);
+        md_scores scores;
+        tiles_score(ctx, item, keys, queries, scores);
         u8 *swap = queries;
         queries = other, other = swap;
         consumers_sync();
-        probabilities(ctx, item);
+        probabilities(ctx, scores);
         consumers_sync();
 #pragma unroll 1
         for (u32 unit = ctx.warp; unit < HEAD_SETS * (HEAD_DIM / 16); unit += CONSUMER_WARPS) {

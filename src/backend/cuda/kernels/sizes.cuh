@@ -12,7 +12,7 @@ typedef unsigned long long u64;
 #define UNIT 16 // bytes in which stream positions are counted
 #define SEGMENT_UNITS (SEGMENT_BYTES / UNIT)
 #define CONSUMERS (CONSUMER_WARPS * 32)
-#define THREADS (CONSUMERS + 32) // the last warp is the producer of the weight stream
+#define THREADS (CONSUMERS + PRODUCER_WARPS * 32) // behind the consumers, the producer of the weight stream
 
 #define DIGITS 2                         // of an input value (input.cuh)
 #define XSTRIDE (INPUT_BLOCKS * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns

@@ -181,6 +181,9 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         old = load_entry(entry_of(p, old_vector, T_X, c, first + item0, r / 4));
     const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
+    md_kept<KIND> kept; // the warp's first tile
+    constexpr bool keep = md_kept<KIND>::possible;
+    if constexpr (keep) kept_load<KIND>(kept, lane, ctx.lane);
     SPENT(SETUP);
     if constexpr (NC == 1)
         load_column<KIND>(ctx, input, tag - 1);
@@ -192,12 +195,19 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
         constexpr bool known = NC == 1 && !is_kind<KIND, md_head>; // a case of its own where it is the usual one
+        u32 red = lane.red;
+        if constexpr (keep)
+            if (fits && !done && lane.tile < n) {
+                kept_sum<KIND>(kept, lane, red, ctx.lane);
+                red += TILE_RED(NC);
+                lane_next<NC, KIND>(stream, tiles, lane, 1);
+            }
         if constexpr (slices)
-            slices_product<NC, KIND>(ctx, stream, tiles, lane, slices_in, done == 0, done + n, fits, tag);
+            slices_product<NC, KIND>(ctx, stream, tiles, lane, slices_in, done == 0, red, done + n, fits, tag);
         else if (known && fits)
-            tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, done + n, true, columns);
+            tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, red, done + n, true, columns);
         else
-            tiles_product<NC, KIND, false>(ctx, stream, tiles, lane, done + n, fits, columns);
+            tiles_product<NC, KIND, false>(ctx, stream, tiles, lane, red, done + n, fits, columns);
         if (stream.failed || ctx.failed) {
             u64 long_ago = 1; // the weights did not come: said as a wait for their position
             if (!ctx.failed) wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
