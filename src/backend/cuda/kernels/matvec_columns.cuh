@@ -2,8 +2,7 @@
 // blocks straight from their entries to operands B, as many at once as registers hold. A CTA hardly ever has two such tiles:
 // their digits come once more.
 
-#define SLICE_MOST (HAS_WIDE ? 3 : 5) // blocks that registers hold
-template <typename KIND> constexpr u32 slice_blocks = share(KIND::most, share(KIND::most, SLICE_MOST));
+template <typename KIND> constexpr u32 slice_blocks = share(KIND::most, share(KIND::most, HAS_WIDE ? SLICE_MOST / 2 : SLICE_MOST));
 template <typename KIND> constexpr bool slice_all = KIND::even && KIND::most % slice_blocks<KIND> == 0;
 template <typename KIND> using md_slices = md_digits_asked<slice_blocks<KIND>, 1, slice_all<KIND>>;
 
