@@ -64,7 +64,8 @@ typedef struct md_model_options {
     // "cpu", "cuda" or "cuda:N". NULL: $MEGADECODE_DEVICE, else a GPU where one is usable and the CPU otherwise.
     const char *device;
     uint32_t threads;     // CPU threads; 0: $MEGADECODE_THREADS, else as many as the process may run at once
-    uint32_t groups;      // workers that share a step (GPU: SMs); 0: $MEGADECODE_GROUPS, else the engine's default
+    uint32_t groups;      // workers that share a step (GPU: SMs; on a CPU the threads, so that one of the two is enough
+                          // and another number MD_E_USAGE); 0: $MEGADECODE_GROUPS, else the engine's default
     uint32_t deadline_ms; // bound of every wait inside a step; 0: the engine's default
     // Called while weights are loaded, with a fraction 0..1; returning false gives up (MD_E_CANCELLED). May be NULL.
     bool (*progress)(void *user, double fraction);
@@ -96,7 +97,8 @@ typedef struct md_model_info {
     uint32_t eos_count;
     uint32_t workers;
     uint32_t max_columns;       // widest step the engine computes
-    uint32_t prompt_columns;    // tokens of a prompt it computes at once: max_columns or more
+    uint32_t prompt_columns;    // tokens of a prompt it computes at once, and between two calls of `progress`: 1
+                                // (reference) to 512 (a GPU)
     uint64_t weight_bytes;      // memory the engine holds the weights in
     uint64_t bytes_per_token;   // weight bytes a decode step reads
     uint64_t kv_bytes_bf16;     // KV cache bytes of one position in bf16

@@ -43,7 +43,8 @@ typedef struct md_engine_info {
     char device[128];    // "AVX-512 (vdpbf16ps), 2 threads", "NVIDIA H200, 132 SMs"
     uint32_t workers;
     uint32_t max_columns;    // widest step of any columns
-    uint32_t prompt_columns; // widest step of all: where many columns are computed in another way; 0 = max_columns
+    uint32_t prompt_columns; // of a prompt's steps: more where many columns are computed in another way, fewer where a
+                             // step takes long; 0 = max_columns
     uint64_t weight_bytes;   // memory the weights take
 } md_engine_info;
 

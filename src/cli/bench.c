@@ -287,7 +287,7 @@ md_status md_bench_by_workers(const md_bench_options *options, uint32_t most, md
     *out = (md_bench_sweep){0};
     for (uint32_t groups = 1; out->count < MD_BENCH_SWEEP_MAX; groups = groups * 2 < most ? groups * 2 : most) {
         md_bench_result result;
-        one.groups = groups;
+        one.groups = groups, one.threads = 0; // on a CPU they are the same
         MD_TRY(md_bench_run(&one, &result, err));
         out->rate[out->count++] = result.side[0].rate;
         if (groups >= most) break;

@@ -41,18 +41,11 @@ static const md_option_group bench_groups[] = {
     {"Bench", bench_options, sizeof bench_options / sizeof *bench_options, 0},
 };
 
-typedef enum bench_form { FORM_MD, FORM_JSON, FORM_CSV, FORM_SVG, FORM_COUNT } bench_form;
+enum { FORM_MD, FORM_JSON, FORM_CSV, FORM_SVG, FORM_COUNT };
+static const char *const form_names[FORM_COUNT] = {"md", "json", "csv", "svg"};
 
 static uint32_t count_or(md_opt_count count, uint32_t otherwise) {
     return count.given ? (uint32_t)count.value : otherwise;
-}
-
-static md_status parse_form(const bench_args *args, bench_form *form, md_error *err) {
-    static const char *const names[FORM_COUNT] = {"md", "json", "csv", "svg"};
-    const char *text = args->output ? args->output : args->json ? "json" : "md";
-    for (*form = FORM_MD; *form < FORM_COUNT; ++*form)
-        if (strcmp(text, names[*form]) == 0) return MD_OK;
-    return md_fail(err, MD_E_USAGE, "--output: found \"%s\", expected md, json, csv or svg", text);
 }
 
 // "ops,resident" into the two engines; `names` keeps their text.
@@ -68,8 +61,7 @@ static md_status parse_ab(const char *ab, char *names, size_t size, md_bench_opt
     return MD_OK;
 }
 
-static md_status print_result(bench_form form, const md_bench_options *options, const md_bench_result *result,
-                              md_error *err) {
+static md_status print_result(int form, const md_bench_options *options, const md_bench_result *result, md_error *err) {
     md_buf picture;
     md_status status = MD_OK;
     switch (form) {
@@ -106,10 +98,26 @@ static md_status run_sweeps(const bench_args *args, const md_bench_options *opti
     return md_bench_by_depth(options, depth, count, &result->by_depth, err);
 }
 
+// What can't be asked for together.
+static md_status check_args(const bench_args *args, int form, md_error *err) {
+    const bool sweep = args->sweep_groups || args->sweep_depth.given, decode = count_or(args->decode, DEFAULT_DECODE);
+    if (args->ab && args->engine.engine)
+        return md_fail(err, MD_E_USAGE, "--ab and --engine exclude each other: --ab names both engines");
+    if (!count_or(args->prompt, DEFAULT_PROMPT) && !decode)
+        return md_fail(err, MD_E_USAGE, "-p 0 and -n 0: nothing to measure");
+    if (!decode && sweep) return md_fail(err, MD_E_USAGE, "-n 0: a sweep measures the decode rate");
+    if (!decode && args->stages) return md_fail(err, MD_E_USAGE, "-n 0: --stages looks at decoded tokens");
+    if (args->stages && form == FORM_SVG) return md_fail(err, MD_E_USAGE, "--stages: there is no picture of it");
+    if (args->stages && form == FORM_CSV && (args->ab || sweep))
+        return md_fail(err, MD_E_USAGE, "--stages: its CSV has no rows of --ab and of sweeps, expected one of them");
+    return MD_OK;
+}
+
 static md_status run_bench(const bench_args *args, md_error *err) {
-    bench_form form = FORM_MD;
+    int form;
     char names[64];
-    MD_TRY(parse_form(args, &form, err));
+    MD_TRY(md_out_form(args->output, args->json, form_names, FORM_COUNT, &form, err));
+    MD_TRY(check_args(args, form, err));
     md_bench_options options = {.engine = {args->engine.engine},
                                 .sides = 1,
                                 .device = args->engine.device,
@@ -122,11 +130,6 @@ static md_status run_bench(const bench_args *args, md_error *err) {
                                 .depth = count_or(args->depth, 0),
                                 .repeats = count_or(args->repeats, DEFAULT_REPEATS)};
     if (args->ab) MD_TRY(parse_ab(args->ab, names, sizeof names, &options, err));
-    if (!options.prompt && !options.decode) return md_fail(err, MD_E_USAGE, "-p 0 and -n 0: nothing to measure");
-    if (!options.decode && (args->sweep_groups || args->sweep_depth.given))
-        return md_fail(err, MD_E_USAGE, "-n 0: a sweep measures the decode rate");
-    if (!options.decode && args->stages) return md_fail(err, MD_E_USAGE, "-n 0: --stages looks at decoded tokens");
-    if (args->stages && form == FORM_SVG) return md_fail(err, MD_E_USAGE, "--stages: there is no picture of it");
     char *model;
     MD_TRY(md_find_model(args->model.model, &model, err));
     options.model = model;

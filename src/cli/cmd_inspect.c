@@ -105,15 +105,8 @@ static void print_plan(const json_t *plan) {
     }
 }
 
-typedef enum inspect_form { FORM_TEXT, FORM_JSON, FORM_SVG, FORM_COUNT } inspect_form;
-
-static md_status parse_form(const inspect_args *args, inspect_form *form, md_error *err) {
-    static const char *const names[FORM_COUNT] = {"text", "json", "svg"};
-    const char *text = args->output ? args->output : args->json ? "json" : "text";
-    for (*form = FORM_TEXT; *form < FORM_COUNT; ++*form)
-        if (strcmp(text, names[*form]) == 0) return MD_OK;
-    return md_fail(err, MD_E_USAGE, "--output: found \"%s\", expected text, json or svg", text);
-}
+enum { FORM_TEXT, FORM_JSON, FORM_SVG, FORM_COUNT };
+static const char *const form_names[FORM_COUNT] = {"text", "json", "svg"};
 
 // What a model is called: the last part of its folder or repo id.
 static void name_of(const char *model, char *out, size_t size) {
@@ -140,9 +133,9 @@ static int inspect(const void *arguments, int words, char **word) {
     md_error err = {0};
     char *model = NULL, *text = NULL;
     json_t *root = NULL;
-    inspect_form form = args->json ? FORM_JSON : FORM_TEXT;
-    md_status status = MD_OK;
-    MD_TRY_GOTO(parse_form(args, &form, &err));
+    int form;
+    md_status status = md_out_form(args->output, args->json, form_names, FORM_COUNT, &form, &err);
+    if (status != MD_OK) return md_out_error("inspect", args->json, &err);
     md_inspect_options options = {.kv = args->kv, .plan = args->plan || form == FORM_SVG};
     MD_TRY_GOTO(md_find_model(args->model.model, &model, &err));
     MD_TRY_GOTO(md_inspect(model, &options, &text, &err));

@@ -248,20 +248,23 @@ fail:
     return status;
 }
 
+// What can't be asked for together.
+static md_status check_args(const run_args *args, md_error *err) {
+    if (args->prompt && args->file) return md_fail(err, MD_E_USAGE, "-p and -f exclude each other");
+    if (args->logprobs.given && !args->json)
+        return md_fail(err, MD_E_USAGE, "--logprobs is part of the JSON: give --json too");
+    if (args->echo && args->json)
+        return md_fail(err, MD_E_USAGE, "--echo and --json exclude each other: the JSON's text is the answer alone");
+    return MD_OK;
+}
+
 static int run(const void *arguments, int words, char **word) {
     (void)words, (void)word;
     const run_args *args = arguments;
     md_error err = {0};
     md_model *model = NULL;
     int exit_status = MD_EXIT_FAILED;
-    if (args->prompt && args->file) {
-        md_fail(&err, MD_E_USAGE, "-p and -f exclude each other");
-        return md_out_error("run", args->json, &err);
-    }
-    if (args->logprobs.given && !args->json) {
-        md_fail(&err, MD_E_USAGE, "--logprobs is part of the JSON: give --json too");
-        return md_out_error("run", args->json, &err);
-    }
+    if (check_args(args, &err) != MD_OK) return md_out_error("run", args->json, &err);
     md_status status = md_pull_offer(&args->model, !args->json, &err);
     if (status == MD_OK) status = md_open_model(&args->model, &args->engine, &model, &err);
     if (status == MD_OK) {

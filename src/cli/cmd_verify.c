@@ -153,6 +153,8 @@ static int verify(const void *arguments, int words, char **word) {
         status = md_fail(&err, MD_E_USAGE, "give either --golden FILE or --against ENGINE");
     else if (args->golden && args->prompt)
         status = md_fail(&err, MD_E_USAGE, "--prompt goes with --against; a golden has its own");
+    else if (args->golden && args->steps.given)
+        status = md_fail(&err, MD_E_USAGE, "--steps goes with --against; a golden has as many as it has");
     else
         status = args->golden ? verify_golden(args, &pass, &err) : verify_pair(args, &pass, &err);
     if (status != MD_OK) return md_out_error("verify", args->json, &err);

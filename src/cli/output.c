@@ -46,6 +46,25 @@ bool md_out_json(json_t *object) {
     return written;
 }
 
+md_status md_out_form(const char *output, bool json, const char *const *names, int count, int *form, md_error *err) {
+    char expected[80] = "";
+    const char *text = output ? output : json ? "json" : names[0];
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(expected);
+        snprintf(expected + used, sizeof expected - used, "%s%s",
+                 i == 0          ? ""
+                 : i + 1 < count ? ", "
+                                 : " or ",
+                 names[i]);
+    }
+    for (*form = 0; *form < count; ++*form) {
+        if (strcmp(text, names[*form]) != 0) continue;
+        if (!json || strcmp(text, "json") == 0) return MD_OK;
+        return md_fail(err, MD_E_USAGE, "--output %s and --json exclude each other", text);
+    }
+    return md_fail(err, MD_E_USAGE, "--output: found \"%s\", expected %s", text, expected);
+}
+
 int md_out_finish(int status) {
     errno = 0;
     bool failed = flush_failed();

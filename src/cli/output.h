@@ -12,6 +12,9 @@
 bool md_out_write(const char *bytes, size_t n); // and flushes; false: nothing more can be written
 bool md_out_json(json_t *object);               // one line; takes the reference
 json_t *md_out_number(double number);           // null where JSON has no such number: infinite or NaN
+// Which of the forms (`names`, of them `count`; the first where nothing is said) --output and --json ask for: its index
+// in *form. MD_E_USAGE where it is none of them, or where --json stands beside another.
+md_status md_out_form(const char *output, bool json, const char *const *names, int count, int *form, md_error *err);
 // Flushes stdout; JSON that lacked memory is a failure, too. `status` is what the program is about to exit with; the
 // result is what it exits with.
 int md_out_finish(int status);

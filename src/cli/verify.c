@@ -7,17 +7,44 @@
 #include "base/bf16.h"
 #include "cli/term.h"
 
+static md_status interrupted(md_error *err) {
+    return md_interrupted() ? md_fail(err, MD_E_CANCELLED, "interrupted") : MD_OK;
+}
+
+static uint32_t prompt_step(const md_session *session) {
+    md_model_info info;
+    md_model_get_info(md_session_model(session), &info);
+    return info.prompt_columns;
+}
+
+// md_session_feed, and md_session_sync, that Ctrl-C can stop between two of the engine's steps.
+static md_status feed(md_session *session, const uint32_t *tokens, size_t n, md_error *err) {
+    const size_t step = prompt_step(session);
+    for (size_t at = 0; at < n; at += step) {
+        MD_TRY(interrupted(err));
+        MD_TRY(md_session_feed(session, tokens + at, n - at < step ? n - at : step, err));
+    }
+    return MD_OK;
+}
+static md_status sync_prompt(md_session *session, const uint32_t *tokens, size_t n, md_error *err) {
+    uint32_t left = 0;
+    MD_TRY(md_session_prepare(session, tokens, n, NULL, err));
+    do {
+        MD_TRY(interrupted(err));
+        MD_TRY(md_session_advance(session, prompt_step(session), &left, err));
+    } while (left);
+    return MD_OK;
+}
+
 static md_status run_golden(md_model *model, const md_golden *golden, const char *kv, md_score *score, md_error *err) {
     md_session_options options = {.context = (uint32_t)(golden->prefill_count + golden->steps), .kv = kv};
     md_session *session;
     MD_TRY(md_session_open(model, &options, &session, err));
     md_status status = md_score_begin(score, err);
-    if (status == MD_OK && golden->prefill_count)
-        status = md_session_feed(session, golden->prefill, golden->prefill_count, err);
+    if (status == MD_OK) status = feed(session, golden->prefill, golden->prefill_count, err);
     if (status == MD_OK) status = md_session_quantize(session, err);
     for (size_t i = 0; i < golden->steps && status == MD_OK; i++) {
-        status = md_interrupted() ? md_fail(err, MD_E_CANCELLED, "interrupted")
-                                  : md_session_feed(session, &golden->decode[i], 1, err);
+        status = feed(session, &golden->decode[i], 1, err);
         if (status == MD_OK)
             md_score_row(score, golden->logits + i * golden->vocab, md_session_logits(session), golden->vocab);
     }
@@ -83,8 +110,8 @@ static void compare_rows(const float *found, const float *expected, uint32_t voc
 static md_status compare_timelines(md_session *own, md_session *other, const uint32_t *prompt, size_t n, uint32_t steps,
                                    uint32_t vocab, uint16_t *scratch, md_verify_pair *out, md_error *err) {
     double kl_sum = 0;
-    MD_TRY(md_session_sync(own, prompt, n, NULL, err));
-    MD_TRY(md_session_sync(other, prompt, n, NULL, err));
+    MD_TRY(sync_prompt(own, prompt, n, err));
+    MD_TRY(sync_prompt(other, prompt, n, err));
     for (uint32_t i = 0; i < steps; i++) {
         const float *found = md_session_logits(own);
         compare_rows(found, md_session_logits(other), vocab, scratch, out, &kl_sum);

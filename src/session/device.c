@@ -92,5 +92,8 @@ md_status md_device_open(const md_plan *plan, const md_model_options *options, m
         if (!cpu || status == MD_E_CANCELLED || status == MD_E_USAGE) return md_fail(err, status, "%s", gpu.message);
         md_log(MD_LOG_INFO, "the CPU is used: %s", gpu.message);
     }
+    if (options->threads && options->groups && options->threads != options->groups)
+        return md_fail(err, MD_E_USAGE, "threads %u, groups %u: on a CPU they are the same, expected one of them",
+                       options->threads, options->groups);
     return md_cpu_open(plan, kind == ENGINE_RESIDENT, &eo, out, err);
 }

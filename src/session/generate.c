@@ -2,13 +2,10 @@
 #include "base/clock.h"
 #include "session/generation.h"
 
-enum { PROGRESS_STEP = 64 }; // prompt tokens between two calls of params->progress, or one step where that is wider
-
 // Computes the prompt. *cancelled: params->progress said no.
 static md_status prefill(md_session *session, const uint32_t *prompt, size_t n, const md_generation_params *params,
                          md_result *result, bool *cancelled, md_error *err) {
-    uint32_t left = 0, widest = session->model->info.prompt_columns;
-    uint32_t most = !params->progress ? 0 : widest > PROGRESS_STEP ? widest : PROGRESS_STEP;
+    uint32_t left = 0, most = params->progress ? session->model->info.prompt_columns : 0;
     MD_TRY(md_session_prepare(session, prompt, n, &result->cached_tokens, err));
     do {
         MD_TRY(md_session_advance(session, most, &left, err));

@@ -100,6 +100,22 @@ def test_wrong_usage():
                           ("-n", "18446744073709551616"), ("--top-k", " 5"), ("-c", "0")]:
         refused(2, "run", "-p", "x", option, value, say=f'found "{value}"')
     refused(2, "run", "-p", "x", "-f", "y", say="exclude each other")
+    bench = ["bench", "-p", "0", "-n", "2", "-r", "1"]
+    for words, one, other in [(["run", "-p", "x", "--echo", "--json"], "--echo", "--json"), (["run", "-p", "x", "-t", "1", "--groups", "2", "--device", "cpu"], "threads 1", "groups 2"),
+                              ([*bench, "-o", "svg", "--json"], "--output svg", "--json"), ([*bench, "-o", "md", "--json"], "--output md", "--json"),
+                              ([*bench, "--json", "-o", "csv"], "--output csv", "--json"), (["inspect", "-o", "svg", "--json"], "--output svg", "--json"),
+                              (["inspect", "--json", "-o", "text"], "--output text", "--json"), ([*bench, "--ab", "ops,resident", "--engine", "ops"], "--ab", "--engine"),
+                              ([*bench, "--stages", "-o", "csv", "--sweep-depth", "8"], "--stages", "sweeps"), ([*bench, "--stages", "-o", "csv", "--sweep-groups"], "--stages", "sweeps"),
+                              ([*bench, "--stages", "-o", "csv", "--ab", "ops,resident"], "--stages", "--ab"),
+                              (["verify", "--golden", "x", "--steps", "3"], "--steps", "--against"), (["verify", "--golden", "x", "--prompt", "y"], "--prompt", "--against"),
+                              (["verify", "--golden", "x", "--against", "ops"], "--golden", "--against")]:
+        refused(2, *words, say=[one, other])
+    for words in [[*bench, "-o", "json", "--json"], ["inspect", "--json", "-o", "json"], ["run", "-p", "x", "-n", "1", "-t", "2", "--groups", "2", "--json", "--device", "cpu"],
+                  [*bench, "--json", "-t", "2", "--sweep-groups", "--device", "cpu"]]:
+        code, out, err = call(*words)
+        check(code == 0 and isinstance(json.loads(out), dict), f"{words}: {code} {err}")
+    for command, say in [("bench", "md, json, csv or svg"), ("inspect", "text, json or svg")]:
+        refused(2, command, "-o", "png", say=['--output: found "png"', say])
     refused(2, "run", "-p", "x", "word", say='found "word"')
     refused(2, "run", "-p", "x", "--engine", "warp", say=["warp", "resident, ops or reference"])
     refused(2, "run", "-p", "x", "--device", "tpu", say=["tpu", "cpu, cuda or cuda:N"])

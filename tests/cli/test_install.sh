@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # An installation below a DESTDIR, used from a folder outside the sources: the program with the shipped model, a C program
-# built through pkg-config and through CMake's find_package, man pages, completions; and nothing left after uninstall.
+# built through pkg-config and through CMake's find_package as docs/API.md says, man pages, completions; and nothing left
+# after uninstall.
 set -euo pipefail
 build=$(cd "$(dirname "$1")" && pwd)
 example=$PWD/examples/minimal.c
+api=$PWD/docs/API.md
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
@@ -32,10 +34,16 @@ cd "$out"
 grep -q "\"dir\":\"$root/share/megadecode/models/fairytales\"" inspect.json || fail "$(head -c 300 inspect.json)"
 [ -n "$("$root/bin/megadecode" run -p "Once upon a time" -n 5)" ] || fail "no text"
 
-# Through pkg-config.
+block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$api" | sed '1d;/^```$/,$d'; } # the page's first block of a language
+
+# Through pkg-config: the page's own line, and with warnings.
 mkdir app
 cp "$example" app/app.c
 pc=$(dirname "$(find "$root" -name megadecode.pc)")
+[ -f "$root/lib/pkgconfig/megadecode.pc" ] || fail "the page says another place than $pc"
+block sh >build.sh
+grep -q '^cc .*pkg-config --cflags --libs megadecode' build.sh || fail "the page's commands: $(cat build.sh)"
+(cd app && PKG_CONFIG_PATH=$root/lib/pkgconfig sh -e ../build.sh && ./app "$root/share/megadecode/models/fairytales" >../page && rm app)
 # shellcheck disable=SC2046
 ${CC:-gcc} -std=c11 -Wall -Werror app/app.c -o app/by-pkg-config \
     $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs megadecode)
@@ -43,15 +51,11 @@ ${CC:-gcc} -std=c11 -Wall -Werror app/app.c -o app/by-pkg-config \
     fail "pkg-config says another version than the program"
 app/by-pkg-config "$root/share/megadecode/models/fairytales" >first
 [ "$(wc -c <first)" -gt 200 ] || fail "too little text: $(cat first)"
+cmp first page
 
 # Through CMake.
-cat >app/CMakeLists.txt <<'END'
-cmake_minimum_required(VERSION 3.20)
-project(app LANGUAGES C)
-find_package(megadecode 0.1 REQUIRED)
-add_executable(app app.c)
-target_link_libraries(app PRIVATE megadecode::megadecode)
-END
+block cmake >app/CMakeLists.txt
+grep -q '^find_package(megadecode' app/CMakeLists.txt || fail "the page's CMake: $(cat app/CMakeLists.txt)"
 cmake -S app -B app/build -G Ninja -DCMAKE_PREFIX_PATH="$root" >"$out/log" 2>&1 || fail "$(tail -20 "$out/log")"
 ninja -C app/build >"$out/log" 2>&1 || fail "$(tail -20 "$out/log")"
 app/build/app "$root/share/megadecode/models/fairytales" >second

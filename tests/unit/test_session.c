@@ -402,6 +402,41 @@ static void test_failing_step(void **state) {
     free(of_9);
 }
 
+typedef struct progress_calls {
+    uint32_t count, done, stop_at; // done: of the last call
+} progress_calls;
+
+static bool count_progress(void *user, uint32_t done, uint32_t total) {
+    progress_calls *calls = user;
+    assert_int_equal(total, STORY);
+    assert_true(done > calls->done && done <= total);
+    calls->count++, calls->done = done;
+    return calls->count != calls->stop_at;
+}
+
+// The reference may take seconds for a token: a prompt can be given up behind each.
+static void test_cancel_on_the_reference(void **state) {
+    (void)state;
+    md_model *slow;
+    md_session *session;
+    md_result result;
+    OK(md_model_open("models/fairytales", &(md_model_options){.engine = "reference"}, &slow, &err));
+    OK(md_session_open(slow, &(md_session_options){.context = 64}, &session, &err));
+    progress_calls calls = {.stop_at = 3};
+    md_generation_params params = {.max_tokens = 1, .progress = count_progress, .progress_user = &calls};
+    OK(md_generate(session, story, STORY, &params, NULL, NULL, &result, &err));
+    assert_int_equal(result.finish, MD_FINISH_CANCELLED);
+    assert_int_equal(calls.done, 3);
+    assert_int_equal(md_session_position(session), 3);
+    calls = (progress_calls){0};
+    OK(md_generate(session, story, STORY, &params, NULL, NULL, &result, &err));
+    assert_int_equal(result.cached_tokens, 3);
+    assert_int_equal(calls.count, STORY - 3);
+    assert_int_equal(calls.done, STORY);
+    md_session_close(session);
+    md_model_close(slow);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chunks),
@@ -417,6 +452,7 @@ int main(void) {
         cmocka_unit_test(test_quantized_from_start),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_failing_step),
+        cmocka_unit_test(test_cancel_on_the_reference),
     };
     return cmocka_run_group_tests(tests, shipped_open, shipped_close);
 }

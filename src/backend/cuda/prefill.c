@@ -121,7 +121,7 @@ static md_status open_memory(md_cuda_engine *engine, md_cuda_prefill *prefill, m
 
 static md_status launch(md_cuda_engine *engine, CUfunction function, uint32_t x, uint32_t y, uint32_t z,
                         uint32_t threads, uint32_t shared, md_error *err) {
-    void *arguments[] = {&engine->prefill.params};
+    void *arguments[] = {&engine->prefill.params, &engine->prefill.wanted}; // the second is one kernel's, `hand`'s
     CUresult result =
         engine->cu->cuLaunchKernel(function, x, y, z, threads, 1, 1, shared, engine->stream, arguments, NULL);
     return result == 0 ? MD_OK : md_cuda_lose(engine, result, "launching a prompt's stage", err);
@@ -262,8 +262,8 @@ static md_status attention(md_cuda_engine *engine, const work *w, md_error *err)
 // The logits that are wanted, by the head of the resident kernel, as many columns at once as it has.
 static md_status logits(md_cuda_engine *engine, const md_column *columns, uint32_t count, md_error *err) {
     const uint32_t widest = engine->width[engine->width_count - 1].columns, head = engine->base.plan->stage_count - 1;
+    md_cuda_prefill_wanted *wanted = &engine->prefill.wanted;
     for (uint32_t next = 0;;) {
-        md_cuda_prefill_wanted wanted;
         md_cuda_params params;
         uint32_t n = 0;
         md_cuda_params_fill(engine, &params);
@@ -272,23 +272,20 @@ static md_status logits(md_cuda_engine *engine, const md_column *columns, uint32
             const md_cuda_kv *kv = (const md_cuda_kv *)columns[next].kv;
             params.col[n] = (md_cuda_col){
                 .kv = kv->layers, .position = columns[next].position, .token = columns[next].token, .logits = 1};
-            wanted.column[n++] = next;
+            wanted->column[n++] = next;
         }
         if (!n) return md_cuda_finish(engine, err);
         md_cuda_width *width = &engine->width[n == 1 ? 0 : engine->width_count - 1];
         MD_TRY(md_cuda_width_open(engine, width, err));
         MD_TRY(md_cuda_epoch_take(engine, 1, &params.epoch, err));
         params.columns = n, params.stage_begin = head, params.stage_end = head + 1;
-        wanted.tag = params.epoch + head; // what the head waits for
-        void *arguments[] = {&engine->prefill.params, &wanted};
-        CUresult result = engine->cu->cuLaunchKernel(engine->prefill.hand, n, 1, 1, CONSUMERS, 1, 1, 0, engine->stream,
-                                                     arguments, NULL);
-        if (result != 0) return md_cuda_lose(engine, result, "launching a prompt's stage", err);
+        wanted->tag = params.epoch + head; // what the head waits for
+        MD_TRY(launch(engine, engine->prefill.hand, n, 1, 1, CONSUMERS, 0, err));
         if (engine->graph.on) MD_TRY(md_cuda_graph_state(engine, &params, err)); // what that kernel reads
         MD_TRY(md_cuda_launch(engine, width, &params, false, err));
         for (uint32_t i = 0; i < n; i++) MD_TRY(md_cuda_logits_ask(engine, i, err));
         MD_TRY(md_cuda_finish(engine, err));
-        for (uint32_t i = 0; i < n; i++) md_cuda_logits_take(engine, i, columns[wanted.column[i]].logits);
+        for (uint32_t i = 0; i < n; i++) md_cuda_logits_take(engine, i, columns[wanted->column[i]].logits);
     }
 }
 

@@ -55,6 +55,7 @@ typedef struct md_cuda_prefill {
     md_cuda_prefill_sizes sizes;
     CUdeviceptr memory; // all that params point to
     md_cuda_prefill_params params;
+    md_cuda_prefill_wanted wanted;
     uint32_t room; // attention blocks of columns that partials have room for
 } md_cuda_prefill;
 

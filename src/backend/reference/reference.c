@@ -51,6 +51,7 @@ static void ref_info(const md_engine *engine, md_engine_info *out) {
                             .device = "plain C, 1 thread",
                             .workers = 1,
                             .max_columns = MD_MAX_STEP_COLUMNS,
+                            .prompt_columns = 1, // a token may take seconds: whoever waits can stop behind each
                             .weight_bytes = e->weight_bytes};
 }
 
