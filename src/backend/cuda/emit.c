@@ -247,8 +247,9 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "UNROLL", 3, "blocks of a tile that a warp has under way, with one column");
     define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
     define_tuned(out, options, "TWO_TILES", 1, "of gate and up that a warp has under way, with one column");
-    define_tuned(out, options, "UNROLL_COLUMNS", 3, "the same with several columns");
-    define_tuned(out, options, "SLICE_MOST", 5, "blocks whose digits a warp has in registers, with several columns");
+    define_tuned(out, options, "UNROLL_COLUMNS", target->lends ? 3 : 2, "the same with several columns");
+    define_tuned(out, options, "SLICE_MOST", target->lends ? 5 : 3,
+                 "blocks whose digits a warp has in registers, with several columns");
     define_tuned(
         out, options, "KEEP_MOST", target->lends ? 6 : 0,
         "blocks of its first tile, if it has no more, that a warp keeps in registers while it awaits its input");
