@@ -54,26 +54,46 @@ static const field run_fields[] = {NUMBER_OF(md_run, first_item), NUMBER_OF(md_r
 
 static const field word_fields[] = {{"worker_offset or worker_bytes", 0, 8, NUMBER, 0}};
 
-static const field cuda_fields[] = {
-    POINTER_OF(md_cuda_shape, plan),          NUMBER_OF(md_cuda_shape, format_count),
-    NUMBER_OF(md_cuda_shape, head_format),    POINTER_OF(md_cuda_shape, layer_format),
-    POINTER_OF(md_cuda_shape, layer_bias),    FLAG_OF(md_cuda_shape, has_bias),
-    NUMBER_OF(md_cuda_shape, tiles_x),        NUMBER_OF(md_cuda_shape, tiles_q),
-    NUMBER_OF(md_cuda_shape, tiles_k),        NUMBER_OF(md_cuda_shape, tiles_v),
-    NUMBER_OF(md_cuda_shape, tiles_attn),     NUMBER_OF(md_cuda_shape, tiles_f),
-    NUMBER_OF(md_cuda_shape, tiles_head),     NUMBER_OF(md_cuda_shape, blocks_x),
-    NUMBER_OF(md_cuda_shape, blocks_attn),    NUMBER_OF(md_cuda_shape, blocks_f),
-    NUMBER_OF(md_cuda_shape, blocks_max),     NUMBER_OF(md_cuda_shape, split_qkv),
-    NUMBER_OF(md_cuda_shape, split_out),      NUMBER_OF(md_cuda_shape, split_gate_up),
-    NUMBER_OF(md_cuda_shape, split_down),     NUMBER_OF(md_cuda_shape, split_head),
-    NUMBER_OF(md_cuda_shape, vector_xa),      NUMBER_OF(md_cuda_shape, vector_xb),
-    NUMBER_OF(md_cuda_shape, vector_q),       NUMBER_OF(md_cuda_shape, vector_k),
-    NUMBER_OF(md_cuda_shape, vector_v),       NUMBER_OF(md_cuda_shape, vector_attn),
-    NUMBER_OF(md_cuda_shape, vector_act),     NUMBER_OF(md_cuda_shape, exchange_entries),
-    NUMBER_OF(md_cuda_shape, aux_attn_norm),  NUMBER_OF(md_cuda_shape, aux_ffn_norm),
-    NUMBER_OF(md_cuda_shape, aux_final_norm), NUMBER_OF(md_cuda_shape, aux_inv_freq),
-    NUMBER_OF(md_cuda_shape, aux_count),      NUMBER_OF(md_cuda_shape, rope_scale),
-    NUMBER_OF(md_cuda_shape, attn_blocks)};
+static const field cuda_fields[] = {POINTER_OF(md_cuda_shape, plan),
+                                    NUMBER_OF(md_cuda_shape, format_count),
+                                    NUMBER_OF(md_cuda_shape, head_format),
+                                    POINTER_OF(md_cuda_shape, layer_format),
+                                    POINTER_OF(md_cuda_shape, layer_bias),
+                                    FLAG_OF(md_cuda_shape, has_bias),
+                                    NUMBER_OF(md_cuda_shape, tiles_x),
+                                    NUMBER_OF(md_cuda_shape, tiles_q),
+                                    NUMBER_OF(md_cuda_shape, tiles_k),
+                                    NUMBER_OF(md_cuda_shape, tiles_v),
+                                    NUMBER_OF(md_cuda_shape, tiles_attn),
+                                    NUMBER_OF(md_cuda_shape, tiles_f),
+                                    NUMBER_OF(md_cuda_shape, tiles_head),
+                                    NUMBER_OF(md_cuda_shape, blocks_x),
+                                    NUMBER_OF(md_cuda_shape, blocks_attn),
+                                    NUMBER_OF(md_cuda_shape, blocks_f),
+                                    NUMBER_OF(md_cuda_shape, blocks_max),
+                                    NUMBER_OF(md_cuda_shape, split_qkv),
+                                    NUMBER_OF(md_cuda_shape, split_out),
+                                    NUMBER_OF(md_cuda_shape, split_gate_up),
+                                    NUMBER_OF(md_cuda_shape, split_down),
+                                    NUMBER_OF(md_cuda_shape, split_head),
+                                    NUMBER_OF(md_cuda_shape, vector_xa),
+                                    NUMBER_OF(md_cuda_shape, vector_xb),
+                                    NUMBER_OF(md_cuda_shape, vector_q),
+                                    NUMBER_OF(md_cuda_shape, vector_k),
+                                    NUMBER_OF(md_cuda_shape, vector_v),
+                                    NUMBER_OF(md_cuda_shape, vector_attn),
+                                    NUMBER_OF(md_cuda_shape, vector_act),
+                                    NUMBER_OF(md_cuda_shape, digits_x),
+                                    NUMBER_OF(md_cuda_shape, digits_attn),
+                                    NUMBER_OF(md_cuda_shape, digits_act),
+                                    NUMBER_OF(md_cuda_shape, exchange_entries),
+                                    NUMBER_OF(md_cuda_shape, aux_attn_norm),
+                                    NUMBER_OF(md_cuda_shape, aux_ffn_norm),
+                                    NUMBER_OF(md_cuda_shape, aux_final_norm),
+                                    NUMBER_OF(md_cuda_shape, aux_inv_freq),
+                                    NUMBER_OF(md_cuda_shape, aux_count),
+                                    NUMBER_OF(md_cuda_shape, rope_scale),
+                                    NUMBER_OF(md_cuda_shape, attn_blocks)};
 
 static const field format_fields[] = {NUMBER_OF(md_cuda_format, cell), FLAG_OF(md_cuda_format, wide),
                                       NUMBER_OF(md_cuda_format, sets)};
@@ -320,7 +340,7 @@ static void no_field_is_forgotten(void **state) {
     assert_int_equal(sum(map_fields, COUNT(map_fields)), sizeof(md_row_map));
     assert_int_equal(sum(run_fields, COUNT(run_fields)), sizeof(md_run));
     assert_int_equal(sum(format_fields, COUNT(format_fields)) + 3, sizeof(md_cuda_format));
-    assert_int_equal(sum(cuda_fields, COUNT(cuda_fields)) + sizeof(((md_cuda_shape *)0)->format) + 3,
+    assert_int_equal(sum(cuda_fields, COUNT(cuda_fields)) + sizeof(((md_cuda_shape *)0)->format) + 7,
                      sizeof(md_cuda_shape));
 }
 

@@ -109,6 +109,9 @@ static void emit_shapes(md_buf *out, const md_cuda_shape *shape) {
                    {"VECTOR_V", shape->vector_v},
                    {"VECTOR_ATTN", shape->vector_attn},
                    {"VECTOR_ACT", shape->vector_act},
+                   {"DIGITS_X", shape->digits_x},
+                   {"DIGITS_ATTN", shape->digits_attn},
+                   {"DIGITS_ACT", shape->digits_act},
                    {"AUX_ATTN_NORM", shape->aux_attn_norm},
                    {"AUX_FFN_NORM", shape->aux_ffn_norm},
                    {"AUX_FINAL_NORM", shape->aux_final_norm},
@@ -155,7 +158,9 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
 // define_tuned.
 static const char tunables[] =
     " CONSUMER_WARPS SPLIT_QKV SPLIT_OUT SPLIT_GATE_UP SPLIT_DOWN SPLIT_HEAD POLL_NS LOOKS SEGMENT_BYTES WINDOW_LAYERS"
-    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES KEEP_MOST MERGE_FEW OCTETS TALL TALL_TILES "
+    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES UNROLL_COLUMNS SLICE_MOST KEEP_MOST MERGE_FEW "
+    "OCTETS TALL "
+    "TALL_TILES "
     "TALL_CTAS SHORT "
     "SHORT_TILES"
     " SHORT_CTAS BUFFERS ATTENTION_CTAS ";
@@ -242,6 +247,9 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "UNROLL", 3, "blocks of a tile that a warp has under way, with one column");
     define_tuned(out, options, "UNROLL_ALL", 9, "unless it takes at most so many: then all");
     define_tuned(out, options, "TWO_TILES", 1, "of gate and up that a warp has under way, with one column");
+    define_tuned(out, options, "UNROLL_COLUMNS", target->lends ? 3 : 2, "the same with several columns");
+    define_tuned(out, options, "SLICE_MOST", target->lends ? 5 : 3,
+                 "blocks whose digits a warp has in registers, with several columns");
     define_tuned(
         out, options, "KEEP_MOST", target->lends ? 6 : 0,
         "blocks of its first tile, if it has no more, that a warp keeps in registers while it awaits its input");

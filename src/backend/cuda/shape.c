@@ -54,6 +54,15 @@ static md_status check_model(const md_plan *plan, md_error *err) {
     return MD_OK;
 }
 
+bool md_cuda_has_wide(const md_cuda_shape *shape) {
+    for (uint32_t i = 0; i < shape->format_count; i++)
+        if (shape->format[i].cell > MD_CELL_Q8) return true;
+    return false;
+}
+
+// Three of each of the 32 lanes of an operand B, and three more of bf16 values where weights need them.
+uint32_t md_cuda_digit_entries(const md_cuda_shape *shape) { return 32 * (md_cuda_has_wide(shape) ? 6 : 3); }
+
 static void place_vectors(md_cuda_shape *shape) {
     struct {
         uint32_t *at, tiles;
@@ -66,6 +75,10 @@ static void place_vectors(md_cuda_shape *shape) {
         *vectors[i].at = at;
         at += (uint32_t)md_round_up(4ull * vectors[i].tiles * MD_CUDA_COLUMNS, 8); // vectors share no 128-byte line
     }
+    const uint32_t entries = md_cuda_digit_entries(shape);
+    shape->digits_x = at, at += shape->blocks_x * entries;
+    shape->digits_attn = at, at += shape->blocks_attn * entries;
+    shape->digits_act = at, at += shape->blocks_f * entries;
     shape->exchange_entries = at;
 }
 

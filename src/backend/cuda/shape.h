@@ -34,7 +34,9 @@ typedef struct md_cuda_shape {
     uint32_t blocks_x, blocks_attn, blocks_f, blocks_max;                 // of 64 columns
     uint32_t split_qkv, split_out, split_gate_up, split_down, split_head; // warps that share a tile
     // Entries of 16 bytes: where each exchanged vector begins, with room for MD_CUDA_COLUMNS columns.
-    uint32_t vector_xa, vector_xb, vector_q, vector_k, vector_v, vector_attn, vector_act, exchange_entries;
+    uint32_t vector_xa, vector_xb, vector_q, vector_k, vector_v, vector_attn, vector_act;
+    // And the digits of matrix inputs, which steps of several columns exchange (kernels/input_columns.cuh).
+    uint32_t digits_x, digits_attn, digits_act, exchange_entries;
     // fp32 values: norms, inverse frequencies, biases.
     uint32_t aux_attn_norm, aux_ffn_norm, aux_final_norm, aux_inv_freq, aux_count;
     float rope_scale;
@@ -53,6 +55,9 @@ void md_cuda_shape_free(md_cuda_shape *shape);
 const md_matrix *md_cuda_layer_matrix(const md_cuda_shape *shape, uint32_t layer, uint32_t mat);
 md_row_map md_cuda_row_map(const md_cuda_shape *shape, uint32_t mat);
 
+// Entries of a block of 64 columns in the digits of a matrix input; whether any weights are not quantized.
+uint32_t md_cuda_digit_entries(const md_cuda_shape *shape);
+bool md_cuda_has_wide(const md_cuda_shape *shape);
 // Bytes of one copy of the weight stream; the ring has two at least.
 uint32_t md_cuda_segment_bytes(uint32_t shared_bytes);
 // Warps that share a tile: by the matrix's shape alone, since it orders the sums.

@@ -63,7 +63,7 @@ static md_status check_counts(const md_cuda_shape *shape, md_error *err) {
                    (double)scale);
 }
 
-// Four entries a tile and column; vectors begin at multiples of 8 entries (128 bytes).
+// Four entries a tile and column; vectors begin at multiples of 8 entries (128 bytes). Behind them the inputs' digits.
 static md_status check_vectors(const md_cuda_shape *shape, md_error *err) {
     const struct {
         const char *name;
@@ -79,8 +79,16 @@ static md_status check_vectors(const md_cuda_shape *shape, md_error *err) {
         MD_TRY(compare(&start, 1, err));
         end += (4 * vectors[i].tiles * MD_CUDA_COLUMNS + 7) / 8 * 8;
     }
-    const number entries = {"exchange_entries", shape->exchange_entries, end};
-    return compare(&entries, 1, err);
+    uint32_t lanes = 96; // entries of a block: three a lane of operand B; six where bf16 values come with the digits
+    for (uint32_t i = 0; i < shape->format_count && i < MD_CUDA_MAX_FORMATS; i++)
+        if (shape->format[i].cell > MD_CELL_Q8) lanes = 192;
+    const uint32_t act = end + (shape->blocks_x + shape->blocks_attn) * lanes;
+    const number digits[] = {{"digits_x", shape->digits_x, end},
+                             {"digits_attn", shape->digits_attn, end + shape->blocks_x * lanes},
+                             {"digits_act", shape->digits_act, act},
+                             {"exchange_entries", shape->exchange_entries, act + shape->blocks_f * lanes}};
+    COMPARE(digits);
+    return MD_OK;
 }
 
 static md_status check_aux(const md_cuda_shape *shape, md_error *err) {

@@ -43,26 +43,32 @@ static uint64_t most_blocks(const md_cuda_shape *s) {
     return most;
 }
 
-// Tables that hold for the whole launch: runs, rotations, tokens, the account, the only column's caches.
+// Tables that hold for the whole launch, or a step: runs, rotations, tokens, the account, the only column's caches;
+// of several columns, each warp's of this layer, and where the columns stand.
 static uint64_t table_bytes(const md_cuda_shape *shape, uint64_t columns, bool account) {
     const md_snapshot *model = shape->plan->snapshot;
     return align128(shape->plan->stage_count * 16ull) + align128(columns * model->head_dim * 4) + 128 +
            (account ? align128(MD_CUDA_KINDS * MD_CUDA_SPENDINGS * 4) : 0) +
-           (columns == 1 ? align128(model->layers * 48ull) : 0);
+           (columns == 1 ? align128(model->layers * 48ull) : align128(WARPS * columns * 48) + align128(columns * 16));
 }
 
-// The work area in a matrix stage: the input's digits and groups, and as bf16 where weights are; partial sums.
+// The work area in a matrix stage: the input's digits and groups, and as bf16 where weights are; partial sums. With
+// several columns, inputs of matrices whose tiles all warps share stay in registers; and what a warp makes before it
+// puts it.
 static uint64_t matrix_bytes(const md_cuda_shape *shape, uint64_t columns, uint32_t shared_bytes) {
-    const uint64_t blocks = shape->blocks_max;
+    uint64_t blocks = shape->blocks_max;
+    if (columns > 1)
+        blocks = md_max_u64(shape->blocks_x, md_max_u64(shape->split_out == WARPS ? 0 : shape->blocks_attn,
+                                                        shape->split_down == WARPS ? 0 : shape->blocks_f));
     uint32_t sets = 1;
-    bool wide = false;
-    for (uint32_t i = 0; i < shape->format_count; i++) {
+    for (uint32_t i = 0; i < shape->format_count; i++)
         if (shape->format[i].sets > sets) sets = shape->format[i].sets;
-        wide = wide || shape->format[i].cell > MD_CELL_Q8;
-    }
+    const bool wide = md_cuda_has_wide(shape);
+    const uint64_t red = columns > 1 ? 6144 : shared_bytes >= MUCH_SHARED ? 8192 : 4096;
+    const uint64_t made = DIGITS * 64 + 16 + (wide ? 128 : 0); // bytes of a block
     return align128(blocks * DIGITS * columns * 64) + align128(blocks * columns * (sets == 1 ? 2 : 4) * 4) +
-           (wide ? align128(columns * (blocks * MD_MMA_BLOCK + 32) * 2) : 0) +
-           align128((columns > 1 || shared_bytes >= MUCH_SHARED ? 8192 : 4096) * 4) + align128(columns * WARPS * 4);
+           (wide ? align128(columns * (blocks * MD_MMA_BLOCK + 32) * 2) : 0) + align128(red * 4) +
+           align128((columns > 1 ? 2 : 1) * columns * WARPS * 4) + (columns > 1 ? align128(WARPS * 2 * 2 * made) : 0);
 }
 
 // In attention over a bf16 cache, or over codes.

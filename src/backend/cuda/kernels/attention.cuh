@@ -10,12 +10,36 @@ static __device__ __forceinline__ uint4 *stats_entry(const md_params *p, u32 c, 
 static __device__ __forceinline__ uint4 *partial_entry(const md_params *p, u32 c, u32 head, u32 block, u32 e) {
     return (uint4 *)p->partials + (((u64)c * Q_HEADS + head) * p->blocks + block) * PARTIAL_ENTRIES + e;
 }
-// Where the cache of a column's layer lies; constant during a launch.
-static __device__ __forceinline__ const md_kv_layer &layer_cache(const md_params *p, u32 c, u32 layer) {
-    return COLUMNS == 1 ? SH_CACHES[layer] : ((const md_kv_layer *)p->col[c].kv)[layer];
+// Where the cache of a column's layer lies; constant during a launch. With one column shared memory has all layers'; with
+// several, each warp has asked for those of the layer that comes next when it was done with the one before.
+static __device__ __forceinline__ const md_kv_layer &layer_cache(const md_ctx &ctx, u32 c, u32 layer) {
+    return SH_CACHES[COLUMNS == 1 ? layer : ctx.warp * COLUMNS + c];
+}
+static __device__ __forceinline__ void caches_ask(const md_ctx &ctx, u32 layer) {
+    if (COLUMNS == 1 || ctx.lane >= ctx.p->columns * 3) return;
+    const u32 c = ctx.lane / 3, part = ctx.lane % 3;
+    copy16_async((uint4 *)(SH_CACHES + ctx.warp * COLUMNS + c) + part, (const uint4 *)((const md_kv_layer *)ctx.p->col[c].kv + layer) + part);
 }
 static __device__ __forceinline__ u32 first_item(const md_ctx &ctx, u32 home) {
     return ctx.cta >= home ? ctx.cta - home : ctx.cta + ctx.p->groups - home; // home < groups
+}
+
+// Where a column stands in this step: {the CTA's first item, items, length, blocks}. With several columns shared memory has it.
+static __device__ __forceinline__ uint4 place_of(const md_ctx &ctx, const md_col &col) {
+    const u32 length = col.position + ctx.step + 1, blocks = (length + ATTN_ROWS - 1) / ATTN_ROWS;
+    return make_uint4(first_item(ctx, col.home), blocks * KV_HEADS, length, blocks);
+}
+static __device__ __forceinline__ void places_note(const md_ctx &ctx) {
+    if (COLUMNS > 1 && ctx.tid < ctx.p->columns) SH_PLACES[ctx.tid] = place_of(ctx, ctx.p->col[ctx.tid]);
+}
+static __device__ __forceinline__ uint4 place_noted(const md_ctx &ctx, u32 c) {
+    return COLUMNS == 1 ? place_of(ctx, ctx.p->col[0]) : shared_uint4(ctx.smem + md_map::places + c * 16);
+}
+// The columns, a bit each, for which `of` holds: of a column's place, and the column.
+template <typename Of> static __device__ __forceinline__ u32 columns_of(const md_ctx &ctx, Of of) {
+    bool holds = false;
+    if (ctx.lane < ctx.p->columns) holds = of(place_noted(ctx, ctx.lane), ctx.lane);
+    return __ballot_sync(~0u, holds);
 }
 
 // An item: a block of a column's positions for one kv head.

@@ -241,17 +241,24 @@ static __device__ __forceinline__ bool item_quantized(md_ctx &ctx, const md_kv_l
 // The stages ATTN_SCORES (quantized caches only) and ATTN.
 static __device__ __forceinline__ bool stage_attention(md_ctx &ctx, u32 layer, bool scores_only, u32 tag_qkv, u32 tag_scores, u32 tag,
                                                        u32 tag_merge) {
-    const md_params *p = ctx.p;
-    const u32 columns = COLUMNS == 1 ? 1 : p->columns;
     bool worked = false;
+    u32 left = 1; // columns of which the CTA has items, a bit each
+    if (COLUMNS > 1) {
+        copies_wait();
+        __syncwarp();
+        left = columns_of(ctx, [&](uint4 place, u32 c) { return place.x < place.y && (!scores_only || layer_cache(ctx, c, layer).bits); });
+    }
 #pragma unroll 1
-    for (u32 c = 0; c < columns; c++) {
-        const md_kv_layer &kv = layer_cache(p, c, layer);
+    while (left) {
+        const u32 c = COLUMNS == 1 ? 0 : __ffs(left) - 1;
+        left &= left - 1;
+        const md_kv_layer &kv = layer_cache(ctx, c, layer);
         if (scores_only && !kv.bits) continue;
-        u32 length = p->col[c].position + ctx.step + 1, blocks = (length + ATTN_ROWS - 1) / ATTN_ROWS;
+        const uint4 place = place_noted(ctx, c);
+        const u32 blocks = place.w;
 #pragma unroll 1
-        for (u32 i = first_item(ctx, p->col[c].home); i < blocks * KV_HEADS; i += p->groups) {
-            md_item item = item_of(ctx, c, i, length);
+        for (u32 i = place.x; i < place.y; i += ctx.p->groups) {
+            md_item item = item_of(ctx, c, i, place.z);
             SPENT(SETUP);
             bool failed = kv.bits ? item_quantized(ctx, kv, item, blocks, scores_only, tag_qkv, tag_scores, tag, tag_merge)
                                   : item_bf16(ctx, kv, item, blocks, tag_qkv, tag, tag_merge);
@@ -261,5 +268,6 @@ static __device__ __forceinline__ bool stage_attention(md_ctx &ctx, u32 layer, b
         }
     }
     if (worked) consumers_sync();
+    if (!scores_only && layer + 1 < LAYERS) caches_ask(ctx, layer + 1);
     return false;
 }

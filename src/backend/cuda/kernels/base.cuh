@@ -171,9 +171,7 @@ static __device__ __forceinline__ u32 shared_address(const void *p) { return (u3
 // not fold a constant into the instruction.
 template <typename T> static __device__ __forceinline__ T &at_shared(u32 address) { return *(T *)__cvta_shared_to_generic(address); }
 static __device__ __forceinline__ void pin(u32 &x) { asm volatile("" : "+r"(x)); }
-#if !HAS_RING
-static __device__ __forceinline__ void pin(const u8 *&x) { asm volatile("" : "+l"(x)); }
-#endif
+template <typename T> static __device__ __forceinline__ void pin(const T *&x) { asm volatile("" : "+l"(x)); }
 static __device__ __forceinline__ u32 shared_u32(u32 at) {
     u32 v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));

@@ -109,14 +109,14 @@ static __device__ __forceinline__ void ask_entries(uint4 (&v)[N], u32 tag, At at
         if (valid(k)) v[k] = load_entry(at(k));
     }
 }
-template <u32 N, bool VECTOR, u32 LOOKS_A_TURN = LOOKS, typename At>
+template <u32 N, bool VECTOR, u32 SIDE_BY_SIDE = LOOKS, typename At>
 static __device__ __forceinline__ void wait_asked(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at) {
     u64 start = 0;
     auto missing = [&](u32 k) { return VECTOR ? !is_there(v[k], tag) : v[k].w != tag; };
 #pragma unroll 1
     for (u32 turn = 1;; turn++) {
 #pragma unroll
-        for (u32 look = 0; look < LOOKS_A_TURN; look++) { // side by side: a jump back costs 50 cycles
+        for (u32 look = 0; look < SIDE_BY_SIDE; look++) { // side by side: a jump back costs 50 cycles
             bool there = true;
 #pragma unroll
             for (u32 k = 0; k < N; k++) there = there && !missing(k);

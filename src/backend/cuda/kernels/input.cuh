@@ -36,8 +36,14 @@ struct md_digits_here {
     __device__ __forceinline__ u16 *wide(u32 block) const { return SH_XS + c * XSTRIDE + block * 64; }
 };
 
+// RMSNorm of four values: times r, rounded, times w, rounded.
+static __device__ __forceinline__ uint2 normalised(uint2 x, float r, float4 w) {
+    u32 lo = bf_pair(bf_lo(x.x) * r, bf_hi(x.x) * r), hi = bf_pair(bf_lo(x.y) * r, bf_hi(x.y) * r);
+    return make_uint2(bf_pair(w.x * bf_lo(lo), w.y * bf_hi(lo)), bf_pair(w.z * bf_lo(hi), w.w * bf_hi(hi)));
+}
+
 // N pairs of blocks (first, first + step, ..) of a column to digits, as far as they are blocks [from, until), by one warp. x:
-// four values a lane and pair, of columns 4 lane .. 4 lane + 3; normalised where NORM: times r, rounded, times w, rounded.
+// four values a lane and pair, of columns 4 lane .. 4 lane + 3; normalised where NORM.
 // Step by step for all pairs, since every step waits for the one before.
 template <u32 N, bool NORM, typename TO>
 static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32 step, const TO &put, u32 from, u32 until, u32 lane, float r,
@@ -49,10 +55,7 @@ static __device__ __forceinline__ void digits_make(uint2 (&x)[N], u32 first, u32
     float unit[N];
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
-        if (NORM) {
-            u32 lo = bf_pair(bf_lo(x[k].x) * r, bf_hi(x[k].x) * r), hi = bf_pair(bf_lo(x[k].y) * r, bf_hi(x[k].y) * r);
-            x[k].x = bf_pair(w[k].x * bf_lo(lo), w[k].y * bf_hi(lo)), x[k].y = bf_pair(w[k].z * bf_lo(hi), w[k].w * bf_hi(hi));
-        }
+        if (NORM) x[k] = normalised(x[k], r, w[k]);
         const u32 a = x[k].x & 0x7fff7fffu, b = x[k].y & 0x7fff7fffu, m = max(max(a, a << 16), max(b, b << 16));
         const u32 low = __reduce_max_sync(~0u, upper ? 0 : m), high = __reduce_max_sync(~0u, upper ? m : 0);
         most[k] = upper ? high : low; // a bf16, and below it bits that don't matter
@@ -95,10 +98,6 @@ static __device__ __forceinline__ float4 norm_quad(const float *norm, u32 pair, 
     return norm && at < T_X * 16 ? __ldg((const float4 *)(norm + at)) : make_float4(0, 0, 0, 0);
 }
 
-// Where a lane keeps its raw values of a pair of blocks until they become digits: in the digits' own place.
-static __device__ __forceinline__ uint2 *raw_of(u32 pair, u32 c, u32 lane) {
-    return (uint2 *)(digits_of(2 * pair + lane / 16, lane % 16 / 8, c) + lane % 8 * 8);
-}
 static __device__ __forceinline__ float squares_of(uint4 v, float sum) {
     sum = fmaf(bf_lo(v.x), bf_lo(v.x), sum), sum = fmaf(bf_hi(v.x), bf_hi(v.x), sum);
     return fmaf(bf_hi(v.y), bf_hi(v.y), fmaf(bf_lo(v.y), bf_lo(v.y), sum));
@@ -174,57 +173,4 @@ template <typename KIND> static __device__ __forceinline__ void load_column(md_c
         __syncwarp();
     else
         consumers_sync();
-}
-
-// The same for several columns. A warp takes pairs of blocks, an entry a lane.
-template <int NC, typename KIND> static __device__ __forceinline__ void load_columns(md_ctx &ctx, u32 tag, const float *norm) {
-    const md_params *p = ctx.p;
-    constexpr u32 pairs = (KIND::blocks + 1) / 2, passes = (pairs + CONSUMER_WARPS - 1) / CONSUMER_WARPS;
-    constexpr u32 warps = smaller(pairs, CONSUMER_WARPS), entries = KIND::tiles_in * 4;
-    const u32 first = ctx.warp * 32 + ctx.lane, step = CONSUMER_WARPS * 32; // entries
-    const u32 items = passes * p->columns; // a column's passes follow each other
-    constexpr u32 batch = 4;
-    float squares = 0;
-#pragma unroll 1
-    for (u32 i0 = 0; i0 < items; i0 += batch) {
-        uint4 v[batch];
-        SPENT(ARITHMETIC);
-        wait_entries<batch, true>(
-            ctx, v, tag,
-            [&](u32 k) {
-                return entry_of(p, KIND::input, KIND::tiles_in, (i0 + k) / passes, 0, first + (i0 + k) % passes * step);
-            },
-            [&](u32 k) { return i0 + k < items && first + (i0 + k) % passes * step < entries; });
-        SPENT(HANDOFF);
-#pragma unroll
-        for (u32 k = 0; k < batch; k++) {
-            u32 i = i0 + k, c = i / passes, pass = i % passes, pair = pass * CONSUMER_WARPS + ctx.warp;
-            if (i >= items) break; // the same for the whole warp
-            if (!KIND::norm) {
-                uint2 x[1] = {make_uint2(v[k].x, v[k].y)};
-                const float4 none[1] = {};
-                digits_make<1, false>(x, pair, 0, md_digits_here{c}, 0, KIND::blocks, ctx.lane, 0, none);
-                continue;
-            }
-            if (2 * pair + ctx.lane / 16 < KIND::blocks) *raw_of(pair, c, ctx.lane) = make_uint2(v[k].x, v[k].y);
-            squares = squares_of(v[k], squares);
-            if (pass + 1 < passes) continue;
-            squares = warp_sum(squares);
-            if (ctx.lane == 0) SH_PARTS[c * CONSUMER_WARPS + ctx.warp] = squares;
-            squares = 0;
-        }
-    }
-    consumers_sync();
-    if (!KIND::norm) return;
-#pragma unroll 1
-    for (u32 i = 0; i < items; i++) {
-        u32 c = i / passes, pair = i % passes * CONSUMER_WARPS + ctx.warp;
-        if (pair >= pairs) continue;
-        uint2 raw[1] = {make_uint2(0, 0)};
-        if (2 * pair + ctx.lane / 16 < KIND::blocks) raw[0] = *raw_of(pair, c, ctx.lane);
-        __syncwarp(); // digits come where others' raw values lie
-        const float4 weights[1] = {norm_quad(norm, pair, ctx.lane)};
-        digits_make<1, true>(raw, pair, 0, md_digits_here{c}, 0, KIND::blocks, ctx.lane, norm_factor(SH_PARTS + c * CONSUMER_WARPS, warps), weights);
-    }
-    consumers_sync();
 }

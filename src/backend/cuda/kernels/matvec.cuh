@@ -171,7 +171,7 @@ static __device__ __forceinline__ void tile_product(float (&out)[TILES][OUTPUTS(
     md_sums<NC> sums[TILES] = {};
     md_at codes[TILES], scales[TILES];
     constexpr u32 pieces = share(KIND::most, piece), most = share(KIND::most, pieces); // of about equal length
-    constexpr u32 unroll = NC > 1 ? 1 : most <= UNROLL_ALL ? most : UNROLL;
+    constexpr u32 unroll = NC > 1 ? UNROLL_COLUMNS : most <= UNROLL_ALL ? most : UNROLL;
 #pragma unroll 1
     for (u32 first = 0; first < KIND::most; first += most) {
         const u32 begin = x.at + first * size;
@@ -223,21 +223,22 @@ static __host__ __device__ constexpr u32 most_pairs(u32 blocks, u32 split) {
 }
 
 // The kinds of matrix stages. `split` warps share a tile; an item of gate_up is two tiles, of gate and of up.
-template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM> struct md_kind {
+template <u32 BLOCKS, u32 SPLIT, u32 INPUT, u32 TILES_IN, bool NORM, u32 MADE> struct md_kind {
     static constexpr u32 blocks = BLOCKS, split = SPLIT, input = INPUT, tiles_in = TILES_IN;
+    static constexpr u32 digits = MADE; // with several columns: the input's digits
     static constexpr bool norm = NORM;
     static constexpr u32 lanes = CONSUMER_WARPS / SPLIT;           // tiles under way at once
     static constexpr u32 most = (BLOCKS + SPLIT - 1) / SPLIT;      // blocks of a tile that one warp takes
     static constexpr bool even = BLOCKS % SPLIT == 0;
     static constexpr bool pieces = most > piece_blocks(largest_block(false)); // a warp's blocks may be more than one
-    static constexpr bool own_slices = !NORM && SPLIT == CONSUMER_WARPS; // with one column a warp loads what it multiplies
+    static constexpr bool own_slices = !NORM && SPLIT == CONSUMER_WARPS; // a warp brings the part of the input that it multiplies
     static constexpr u32 slice_pairs = most_pairs(BLOCKS, SPLIT);
 };
-struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true> {};
-struct md_out : md_kind<NB_ATTN, SPLIT_OUT, VECTOR_ATTN, T_ATTN, false> {};
-struct md_gate_up : md_kind<NB_X, SPLIT_GATE_UP, VECTOR_XA, T_X, true> {};
-struct md_down : md_kind<NB_F, SPLIT_DOWN, VECTOR_ACT, T_F, false> {};
-struct md_head : md_kind<NB_X, SPLIT_HEAD, VECTOR_XB, T_X, true> {};
+struct md_qkv : md_kind<NB_X, SPLIT_QKV, VECTOR_XB, T_X, true, DIGITS_X> {};
+struct md_out : md_kind<NB_ATTN, SPLIT_OUT, VECTOR_ATTN, T_ATTN, false, DIGITS_ATTN> {};
+struct md_gate_up : md_kind<NB_X, SPLIT_GATE_UP, VECTOR_XA, T_X, true, DIGITS_X> {};
+struct md_down : md_kind<NB_F, SPLIT_DOWN, VECTOR_ACT, T_F, false, DIGITS_ACT> {};
+struct md_head : md_kind<NB_X, SPLIT_HEAD, VECTOR_XB, T_X, true, DIGITS_X> {};
 template <typename A, typename B> constexpr bool is_kind = false;
 template <typename A> constexpr bool is_kind<A, A> = true;
 

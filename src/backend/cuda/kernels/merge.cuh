@@ -10,8 +10,61 @@ static __device__ __forceinline__ float value_of(uint4 e, u32 slot) {
     return slot < 2 ? slot ? v.y : v.x : slot == 2 ? v.z : v.w;
 }
 
+// With several columns there are items for all warps: of a column of at most MERGE_BRIEF blocks a warp takes one by itself, and
+// nobody waits for others. The sums are those below: of parts i and i + MERGE_PARTS, then over the parts in their order, the
+// first half of them by the lower 16 lanes.
+#define MERGE_BRIEF 32u
+static __device__ __forceinline__ void merge_brief(md_ctx &ctx, u32 c, u32 head, u32 tile, u32 blocks, u32 tag_partials, u32 tag) {
+    const md_params *p = ctx.p;
+    constexpr u32 half_parts = MERGE_PARTS / 2, n = 2 * half_parts; // blocks of a lane: of half the parts, two of each
+    const u32 dim = ctx.lane % 16, first = ctx.lane / 16 * half_parts, at = 2 + tile * 16 + dim;
+    const uint4 *row = partial_entry(p, c, head, first, at / 3), *heads = partial_entry(p, c, head, ctx.lane, 0);
+    pin(row), pin(heads);
+    auto block_of = [&](u32 k) { return k / half_parts * MERGE_PARTS + k % half_parts; }; // from the lane's first on
+    uint4 stats[1], v[n]; // {m, l} of block `lane`; values, asked for when these have come (as in digits_wait)
+    ask_entries<1>(stats, tag_partials, [&](u32) { return heads; }, [&](u32) { return ctx.lane < blocks; });
+    wait_asked<1, false>(ctx, stats, tag_partials, [&](u32) { return heads; });
+    auto entry_at = [&](u32 k) { return row + block_of(k) * PARTIAL_ENTRIES; };
+    ask_entries<n>(v, tag_partials, entry_at, [&](u32 k) { return first + block_of(k) < blocks; });
+    wait_asked<n, false, 1>(ctx, v, tag_partials, entry_at);
+    SPENT(HANDOFF);
+    if (ctx.failed) return;
+    const bool mine = ctx.lane < blocks;
+    const float m = warp_max(mine ? __uint_as_float(stats[0].x) : -INFINITY);
+    const float w = mine ? exp_own(__uint_as_float(stats[0].x) - m) : 0;
+    const float l = warp_sum(mine ? fmaf(__uint_as_float(stats[0].y), w, 0.0f) : 0);
+    float part[half_parts] = {}, o = 0;
+#pragma unroll
+    for (u32 k = 0; k < n; k++) {
+        const float weight = __shfl_sync(~0u, w, first + block_of(k));
+        if (first + block_of(k) < blocks) part[k % half_parts] = fmaf(value_of(v[k], at % 3), weight, part[k % half_parts]);
+    }
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) { // the upper lanes go on where the lower ones ended
+        if (half) o = __shfl_sync(~0u, o, dim);
+        if (half == ctx.lane / 16)
+#pragma unroll
+            for (u32 i = 0; i < half_parts; i++) o += part[i];
+    }
+    put_tile(ctx, entry_of(p, VECTOR_ATTN, T_ATTN, c, head * (HEAD_DIM / 16) + tile, 0), bf_bits(o * reciprocal(l)), ctx.lane >= 16, tag);
+    SPENT(OUT);
+}
+
 static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials, u32 tag) {
     const md_params *p = ctx.p;
+    if (COLUMNS > 1) {
+        const u32 tiles = HEAD_DIM / 16, a_column = Q_HEADS * tiles;
+        u32 left = columns_of(ctx, [](uint4 place, u32) { return place.w > 1 && place.w <= MERGE_BRIEF; });
+        const u32 items = __popc(left) * a_column;
+#pragma unroll 1
+        for (u32 i = ctx.cta + p->groups * ctx.warp; i < items; i += p->groups * CONSUMER_WARPS) {
+            u32 columns = left; // the one wanted, and those behind it
+            for (u32 k = i / a_column; k; k--) columns &= columns - 1;
+            const u32 c = __ffs(columns) - 1;
+            merge_brief(ctx, c, i / tiles % Q_HEADS, i % tiles, place_noted(ctx, c).w, tag_partials, tag);
+        }
+        if (!columns_of(ctx, [](uint4 place, u32) { return place.w > MERGE_BRIEF; })) return false;
+    }
     const u32 tiles = HEAD_DIM / 16, dim = ctx.tid % 16, part = ctx.tid / 16;
     float *weights = SH_WEIGHTS, *sums = SH_SUMS, *parts = SH_REDUCE;
     bool worked = false;
@@ -19,7 +72,7 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
     for (u32 item = ctx.cta; item < p->columns * Q_HEADS * tiles; item += p->groups) {
         const u32 c = item / (Q_HEADS * tiles), head = item / tiles % Q_HEADS, tile = item % tiles;
         const u32 blocks = (p->col[c].position + ctx.step) / ATTN_ROWS + 1;
-        if (blocks == 1) continue; // done by the attention itself
+        if (blocks == 1 || (COLUMNS > 1 && blocks <= MERGE_BRIEF)) continue; // done by the attention itself, or above
         consumers_sync();          // the work area is free: of the last stage, or the last item
         worked = true;
         SPENT(SETUP);

@@ -18,7 +18,7 @@
 static_assert(VOCAB <= 1u << ID_BITS, "ids do not fit a key");
 
 struct md_next {           // in shared memory
-    u64 best[CONSUMER_WARPS];  // the greatest key a warp has seen
+    u64 best[CONSUMER_WARPS * 2]; // the greatest key a warp has seen, or half of one
     u64 part[CONSUMER_WARPS];  // its sum of weights
     u64 bound[COLUMNS];        // keys below it are no candidates
     u64 mass[COLUMNS];         // of all tokens' weights
@@ -128,24 +128,18 @@ template <int NC> static __device__ __forceinline__ void bests_put(md_ctx &ctx, 
     const md_params *p = ctx.p;
     const u32 columns = NC == 1 ? 1 : p->columns;
     const md_share s = share_of(ctx, columns);
-    u64 key = 0;
-    if (NC == 1) {
-        if (best.index < VOCAB) key = key_of(bf_bits(best.value), best.index);
-    } else if (s.active) {
-#pragma unroll 1
-        for (u32 i = s.first; i < own_rows(); i += s.step) {
-            u64 other = own_key(ctx.p, s.c, i);
-            key = other > key ? other : key;
-        }
-    }
-    key = warp_greatest(key);
-    if (ctx.lane == 0) SH_NEXT.best[ctx.warp] = key;
+    // A column's parts are the warps, or the half warps, that computed its rows (stage_matrix).
+    const u32 parts = NC == 1 ? CONSUMER_WARPS : CONSUMER_WARPS * 2 / columns;
+    u64 key = best.index < VOCAB ? key_of(bf_bits(best.value), best.index) : 0;
+#pragma unroll
+    for (u32 d = NC == 1 ? 16 : 8; d; d >>= 1) key = max(key, __shfl_xor_sync(~0u, key, d));
+    if (NC == 1 ? ctx.lane == 0 : ctx.lane % 16 == 0) SH_NEXT.best[NC == 1 ? ctx.warp : ctx.warp * 2 + ctx.lane / 16] = key;
     consumers_sync();
     const u32 each = bests_of_cta(p, s.parts);
     if (ctx.tid >= columns * each) return;
     const u32 c = ctx.tid / each, q = ctx.tid % each;
     key = 0;
-    for (u32 part = q; part < s.parts; part += each) key = max(key, SH_NEXT.best[c * s.parts + part]);
+    for (u32 part = q; part < parts; part += each) key = max(key, SH_NEXT.best[part * columns + c]);
     u32 cancel = ctx.cta == 0 && p->mailbox ? load_system((const u32 *)p->mailbox + 1) : 0;
     put_entry(ctx, records_of(ctx, c) + ctx.cta * each + q, (u32)key, (u32)(key >> 32), cancel, tag);
 }

@@ -14,11 +14,20 @@ typedef unsigned long long u64;
 #define CONSUMERS (CONSUMER_WARPS * 32)
 #define THREADS (CONSUMERS + PRODUCER_WARPS * 32) // behind the consumers, the producer of the weight stream
 
-#define XSTRIDE (BLOCKS_MAX * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
-#define DIGITS 2 // of an input value (input.cuh)
+#define DIGITS 2                         // of an input value (input.cuh)
+#define XSTRIDE (INPUT_BLOCKS * 64 + 32) // bf16 values of a column in shared memory; the 32 shift the banks of columns
 #define GROUP_FLOATS (SETS_MAX == 1 ? 2 : 4) // of a block and column: unit of its digits, sum of each set of its values
-#define RED_FLOATS (COLUMNS > 1 || SHARED_BYTES >= 163840 ? 8192 : 4096) // partial sums; with one column, of two stages in turn
+#define RED_FLOATS (COLUMNS > 1 ? 6144 : SHARED_BYTES >= 163840 ? 8192 : 4096) // partial sums; with one column, of two stages in turn
 #define RED_ROUND(NC) ((NC) == 1 ? RED_FLOATS / 2 : RED_FLOATS)
+
+// Several columns (input_columns.cuh): a block's entries of a lane; what a warp makes before it puts it, bytes of a block; and
+// blocks that a warp brings at once.
+#define LANE_ENTRIES (HAS_WIDE ? 6u : 3u)
+#define MADE_PAIRS 2u
+#define MADE_SUMS (DIGITS * 64)
+#define MADE_WIDE (MADE_SUMS + 16)
+#define MADE_BYTES (MADE_WIDE + (HAS_WIDE ? 128 : 0))
+#define BROUGHT 4u
 
 #define ATTN_ROWS 128 // positions of one attention block on the GPU
 #define REP (Q_HEADS / KV_HEADS)
@@ -77,6 +86,13 @@ static __host__ __device__ constexpr u32 most_blocks() {
     return larger(larger(share(NB_X, SPLIT_QKV), share(NB_ATTN, SPLIT_OUT)),
                   larger(larger(share(NB_X, SPLIT_GATE_UP), share(NB_F, SPLIT_DOWN)), share(NB_X, SPLIT_HEAD)));
 }
+// The blocks of an input that shared memory has room for. With several columns, where all warps share a tile, what a warp
+// multiplies stays in its registers.
+static __host__ __device__ constexpr u32 input_blocks() {
+    if (COLUMNS == 1) return BLOCKS_MAX;
+    return larger(NB_X, larger(SPLIT_OUT == CONSUMER_WARPS ? 0 : NB_ATTN, SPLIT_DOWN == CONSUMER_WARPS ? 0 : NB_F));
+}
+#define INPUT_BLOCKS input_blocks()
 // A warp reads its blocks of a tile in pieces of at most a segment's length, so that a piece lies in two segments at most.
 // Where a tile is short all of a warp's blocks are one piece.
 static __host__ __device__ constexpr u32 piece_blocks(u32 units) { return larger(SEGMENT_BYTES / (units * UNIT), 1); }
@@ -89,14 +105,16 @@ struct md_map { // bytes from the start of shared memory
     static constexpr u32 tokens = rope + align128(COLUMNS * HEAD_DIM * 4);
     static constexpr u32 account = tokens + 128;
     static constexpr u32 caches = account + (ACCOUNT ? align128(KINDS * SPENDINGS * 4) : 0);
-    static constexpr u32 work = caches + (COLUMNS == 1 ? align128(LAYERS * 48) : 0);
+    static constexpr u32 places = caches + align128(COLUMNS == 1 ? LAYERS * 48 : CONSUMER_WARPS * COLUMNS * 48);
+    static constexpr u32 work = places + (COLUMNS == 1 ? 0 : align128(COLUMNS * 16));
     // matrix stages
     static constexpr u32 digits = work;
-    static constexpr u32 groups = digits + align128(BLOCKS_MAX * DIGITS * COLUMNS * 64);
-    static constexpr u32 xs = groups + align128(BLOCKS_MAX * COLUMNS * GROUP_FLOATS * 4);
+    static constexpr u32 groups = digits + align128(INPUT_BLOCKS * DIGITS * COLUMNS * 64);
+    static constexpr u32 xs = groups + align128(INPUT_BLOCKS * COLUMNS * GROUP_FLOATS * 4);
     static constexpr u32 red = xs + (HAS_WIDE ? align128(COLUMNS * XSTRIDE * 2) : 0);
     static constexpr u32 parts = red + align128(RED_FLOATS * 4);
-    static constexpr u32 matvec_end = parts + align128(COLUMNS * CONSUMER_WARPS * 4);
+    static constexpr u32 made = parts + align128((COLUMNS > 1 ? 2 : 1) * COLUMNS * CONSUMER_WARPS * 4);
+    static constexpr u32 matvec_end = made + (COLUMNS > 1 ? align128(CONSUMER_WARPS * MADE_PAIRS * 2 * MADE_BYTES) : 0);
     // attention
     static constexpr u32 scores = work;
     static constexpr u32 out = scores + align128(HEAD_SETS * 8 * S_STRIDE * 4);
@@ -143,12 +161,13 @@ struct md_kv_layer;
 #define SH_TOKENS ((u32 *)(shared + md_map::tokens))  // [COLUMNS] this step's
 #define SH_FAILED ((volatile u32 *)(shared + md_map::tokens + 64)) // the tag of the stage in which someone failed, or 0
 #define SH_ACCOUNT ((u32 *)(shared + md_map::account)) // ACCOUNT: [KINDS][SPENDINGS] cycles of this launch
-#define SH_CACHES ((md_kv_layer *)(shared + md_map::caches)) // [LAYERS] of the only column, where COLUMNS is 1
-#define SH_DIGITS (shared + md_map::digits)           // [BLOCKS_MAX][DIGITS][COLUMNS][64] the input of a matrix stage (input.cuh)
-#define SH_GROUPS ((float *)(shared + md_map::groups)) // [BLOCKS_MAX][COLUMNS][GROUP_FLOATS]
+#define SH_CACHES ((md_kv_layer *)(shared + md_map::caches)) // of one column [LAYERS]; of several [CONSUMER_WARPS][COLUMNS] of this layer
+#define SH_PLACES ((uint4 *)(shared + md_map::places)) // [COLUMNS] this step's: the CTA's first item of attention, items, length, blocks
+#define SH_DIGITS (shared + md_map::digits)           // [INPUT_BLOCKS][DIGITS][COLUMNS][64] the input of a matrix stage (input.cuh)
+#define SH_GROUPS ((float *)(shared + md_map::groups)) // [INPUT_BLOCKS][COLUMNS][GROUP_FLOATS]
 #define SH_XS ((u16 *)(shared + md_map::xs))          // HAS_WIDE: [COLUMNS][XSTRIDE] the same as bf16
 #define SH_RED ((float *)(shared + md_map::red))      // [tiles of a round][split][16][COLUMNS] partial sums
-#define SH_PARTS ((float *)(shared + md_map::parts))  // [COLUMNS][CONSUMER_WARPS] partial sums of squares
+#define SH_PARTS ((float *)(shared + md_map::parts))  // [COLUMNS][CONSUMER_WARPS] partial sums of squares; of several columns, of two stages in turn
 #define SH_SCORES ((float *)(shared + md_map::scores)) // [HEAD_SETS * 8][S_STRIDE]
 #define SH_OUT ((float *)(shared + md_map::out))       // [REP][OUT_STRIDE] {o[HEAD_DIM], m, l}
 #define SH_V (shared + md_map::v)                      // [ATTN_ROWS][V_STRIDE] bf16

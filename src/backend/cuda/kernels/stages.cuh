@@ -120,7 +120,7 @@ static __device__ __forceinline__ void tile_end(md_ctx &ctx, u32 layer, float y,
         u32 row = tile * 16 + r;
         if (!valid || row >= VOCAB) return;
         if (p->col[c].logits) ((u16 *)p->logits)[(u64)c * VOCAB + row] = (u16)bf_bits(y);
-        if (NC == 1) best_take(*best, y, row);
+        best_take(*best, y, row);
     } else if (is_kind<KIND, md_gate_up>) {
         up = bf(up);
         if (valid) y = biased(p, y, layer, MAT_GATE, tile, r), up = biased(p, up, layer, MAT_UP, tile, r);
@@ -144,32 +144,41 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     const md_params *p = ctx.p;
     const uint4 run = shared_uint4(ctx.smem + md_map::runs + stage * 16); // {first unit, unit after the last, first item, items}
     const u32 first = run.z, count = run.w, tag = TAG(ctx, stage);
+    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
+                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
+                                                : AUX_FFN_NORM + layer * (T_X * 16);
+    if constexpr (NC > 1) digits_share<KIND>(ctx, PARAM_AUX(p, norm_at), tag - 1, tag);
     if (RARELY(count == 0)) return false;
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
     constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
     const u32 columns = NC == 1 ? 1 : p->columns, r = ctx.lane & 15, half = ctx.lane >> 4, all = count << pair;
-    const u32 norm_at = is_kind<KIND, md_head>  ? AUX_FINAL_NORM
-                        : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
-                                                : AUX_FFN_NORM + layer * (T_X * 16);
-    md_input<KIND> input;
+    md_input<KIND> input;          // of the only column; of several:
+    md_columns<KIND> columns_in;
+    md_slices<KIND> slices_in;
+    constexpr bool slices = NC > 1 && KIND::own_slices;
     const u32 end = stream.token + run.y;
     const bool fits = stream_fits(stream, end);
     SPENT(SETUP);
     if (fits) stream_need<!is_kind<KIND, md_head>>(stream, end - 1, ctx.lane, p->deadline_us);
     SPENT(WEIGHTS);
-    if (NC == 1) input_begin<KIND>(ctx, input, PARAM_AUX(p, norm_at));
+    if constexpr (NC == 1)
+        input_begin<KIND>(ctx, input, PARAM_AUX(p, norm_at));
+    else if constexpr (slices)
+        digits_ask<KIND>(ctx, slices_in, ctx.warp * KIND::blocks / KIND::split, (ctx.warp + 1) * KIND::blocks / KIND::split, tag);
+    else
+        columns_ask<KIND>(ctx, columns_in, tag);
     md_tiles tiles = tiles_of<KIND>(stream.token + run.x, layer, first);
     tiles.end = end;
     const u32 old_tag = tag - (out ? S_OUT - S_QKV + 1 : S_DOWN - S_OUT); // the stage that the residual comes from
     const u32 old_vector = out ? VECTOR_XB : VECTOR_XA;
-    // Output tiles: half a warp each; with one column a warp each, whose halves share the sums.
-    constexpr u32 step = NC == 1 ? 1 : 2;
+    // Output tiles: with one column a warp each, whose halves share the sums; with several half a warp each, always of the
+    // same column.
+    const u32 worker = NC == 1 ? ctx.warp : ctx.warp * 2 + half, c = NC == 1 ? 0 : worker % columns;
+    const u32 step = NC == 1 ? CONSUMER_WARPS : CONSUMER_WARPS * 2 / columns, item0 = NC == 1 ? worker : worker / columns;
     uint4 old = make_uint4(0, 0, 0, 0);
-    if (adds) { // asked for long before it is needed
-        u32 q = ctx.warp * step + (NC == 1 ? 0 : half), t = NC == 1 ? q : q / columns;
-        if (t < count) old = load_entry(entry_of(p, old_vector, T_X, NC == 1 ? 0 : q % columns, first + t, r / 4));
-    }
+    if (adds && item0 < step && item0 < count) // asked for long before it is needed
+        old = load_entry(entry_of(p, old_vector, T_X, c, first + item0, r / 4));
     const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
     // Asked for here, so that the answer comes when all else is ready: a CTA that is late finds all there at its first look.
@@ -183,10 +192,13 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     SPENT(SETUP);
     if constexpr (merges)
         if (merged) load_merged<KIND>(ctx, input, tag - (S_OUT - S_ATTN), blocks);
-    if (NC == 1 && !merged)
-        load_column<KIND>(ctx, input, tag - 1);
-    else if (NC > 1)
-        load_columns<NC, KIND>(ctx, tag - 1, PARAM_AUX(p, norm_at));
+    if constexpr (NC == 1) {
+        if (!merged) load_column<KIND>(ctx, input, tag - 1);
+    } else if constexpr (slices) {
+        consumers_sync(); // others may still be adding sums of the stage before
+    } else {
+        columns_load<KIND>(ctx, columns_in, tag);
+    }
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
@@ -198,7 +210,9 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                 red += TILE_RED(NC);
                 lane_next<NC, KIND>(stream, tiles, lane, 1);
             }
-        if (known && USUALLY(fits))
+        if constexpr (slices)
+            slices_product<NC, KIND>(ctx, stream, tiles, lane, slices_in, done == 0, red, done + n, fits, tag);
+        else if (known && USUALLY(fits))
             tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, red, done + n, true, columns);
         else
             tiles_product<NC, KIND, false>(ctx, stream, tiles, lane, red, done + n, fits, columns);
@@ -211,25 +225,23 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         consumers_sync();
         const bool failed = is_failure(ctx, failure_word(ctx));
         SPENT(ARITHMETIC);
-        const u32 outputs = (n >> pair) * columns;
+        const u32 items = n >> pair;
         u32 sums = out_at;
 #pragma unroll 1
-        for (u32 base = ctx.warp * step; base < outputs; base += CONSUMER_WARPS * step) {
-            u32 q = NC == 1 ? base : base + half, t = NC == 1 ? q : q / columns, c = NC == 1 ? 0 : q % columns;
-            u32 tile = first + (done >> pair) + t;
-            if (q >= outputs) t = c = 0;
+        for (u32 base = NC == 1 ? ctx.warp : 0; base < items; base += step) { // as often for both halves of a warp
+            const u32 t = NC == 1 ? base : base + item0, tile = first + (done >> pair) + t;
+            const bool there = NC == 1 || (item0 < step && t < items);
             float y, up = 0;
             if (NC == 1) {
                 y = halves_sum<KIND>(sums, up);
                 sums += CONSUMER_WARPS * (KIND::split << pair) * 16 * 4;
             } else {
-                const u32 at = sums + (((t << pair) * KIND::split * 16 + r) * NC + c) * 4;
+                const u32 at = sums + ((((there ? t : 0) << pair) * KIND::split * 16 + r) * NC + c) * 4;
                 y = row_sum<NC, KIND::split>(at);
                 if (pair) up = row_sum<NC, KIND::split>(at + KIND::split * 16 * NC * 4);
             }
-            const bool valid = q < outputs & (NC > 1 || half == 0) & !failed;
-            if (adds && q < outputs && (done || base >= CONSUMER_WARPS * step))
-                old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
+            const bool valid = there & (NC > 1 || half == 0) & !failed;
+            if (adds && there && (done || base != (NC == 1 ? ctx.warp : 0))) old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
         if (RARELY(failed)) return true;
