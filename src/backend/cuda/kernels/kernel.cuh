@@ -79,13 +79,16 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
         consumers_sync();
         caches_ask(ctx, min(layer_of(p.stage_begin), LAYERS - 1u));
         places_note(ctx);
-        for (u32 i = ctx.tid; i < (NC == 1 ? 1 : p.columns) * (HEAD_DIM / 2); i += CONSUMERS) {
+        if (NC > 1) consumers_sync();
+        // The caller's wish to end, asked for a whole token before it is told: it comes from the host's memory.
+        const u32 cancel = ctx.cta == 0 && ctx.tid == 0 && p.next && p.mailbox ? load_system((const u32 *)p.mailbox + 1) : 0;
+        md_best best = {-INFINITY, ~0u};
+        if (stage_begins(ctx, S_EMBED) && stage_embed(ctx, TAG(ctx, S_EMBED))) return;
+        // While the embedding is on its way; read behind the first matrix stage's barriers.
+        for (u32 i = CONSUMERS - 1 - ctx.tid; i < (NC == 1 ? 1 : p.columns) * (HEAD_DIM / 2); i += CONSUMERS) {
             float position = (float)(p.col[i / (HEAD_DIM / 2)].position + ctx.step);
             SH_ROPE[i] = rotation(PARAM_AUX(&p, AUX_INV_FREQ), position, i % (HEAD_DIM / 2));
         }
-        consumers_sync();
-        md_best best = {-INFINITY, ~0u};
-        if (stage_begins(ctx, S_EMBED) && stage_embed(ctx, TAG(ctx, S_EMBED))) return;
 #pragma unroll 1
         for (u32 layer = layer_of(p.stage_begin); layer < LAYERS && S_LAYERS + layer * S_A_LAYER < p.stage_end; layer++)
             if (run_layer<NC>(ctx, stream, layer, &best)) return;
@@ -95,7 +98,7 @@ template <int NC> static __device__ __forceinline__ void consume(const md_params
 #if ACCOUNT
             ctx.kind = KIND_NEXT;
 #endif
-            if (next_tokens<NC>(ctx, best, TAG(ctx, S_HEAD), &stop)) return;
+            if (next_tokens<NC>(ctx, best, cancel, TAG(ctx, S_HEAD), &stop)) return;
             if (stop) break;
         }
 #if HAS_RING

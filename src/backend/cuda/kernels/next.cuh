@@ -124,7 +124,7 @@ static __device__ __forceinline__ u32 own_rows() { return SH_RUNS[S_HEAD].w * 16
 
 // ---- the greatest --------------------------------------------------------------------------------------------------
 
-template <int NC> static __device__ __forceinline__ void bests_put(md_ctx &ctx, md_best best, u32 tag) {
+template <int NC> static __device__ __forceinline__ void bests_put(md_ctx &ctx, md_best best, u32 cancel, u32 tag) {
     const md_params *p = ctx.p;
     const u32 columns = NC == 1 ? 1 : p->columns;
     const md_share s = share_of(ctx, columns);
@@ -140,7 +140,6 @@ template <int NC> static __device__ __forceinline__ void bests_put(md_ctx &ctx, 
     const u32 c = ctx.tid / each, q = ctx.tid % each;
     key = 0;
     for (u32 part = q; part < parts; part += each) key = max(key, SH_NEXT.best[part * columns + c]);
-    u32 cancel = ctx.cta == 0 && p->mailbox ? load_system((const u32 *)p->mailbox + 1) : 0;
     put_entry(ctx, records_of(ctx, c) + ctx.cta * each + q, (u32)key, (u32)(key >> 32), cancel, tag);
 }
 
@@ -352,7 +351,8 @@ static __device__ __forceinline__ void tokens_choose(md_ctx &ctx, u32 columns, b
         for (u32 i = 0; i < p->stop_count; i++) *stop |= token == p->stop[i] && p->stop_columns[i] >> c & 1;
     }
     if (ctx.tid < columns) SH_TOKENS[ctx.tid] = SH_NEXT.token[ctx.tid]; // read after the next step's first barrier
-    if (ctx.cta || ctx.tid || !p->mailbox) return;
+    // The CTA that tells the host waits for the bus: not one that has rows of the next embedding to bring.
+    if (ctx.cta + 1 != gridDim.x || ctx.tid || !p->mailbox) return;
     u32 *mailbox = (u32 *)p->mailbox;
     for (u32 c = 0; c < columns; c++) mailbox[2 + ctx.step * columns + c] = SH_NEXT.token[c];
     store_system_release(mailbox, ctx.step + 1);
@@ -364,12 +364,12 @@ static __device__ __forceinline__ void tokens_choose(md_ctx &ctx, u32 columns, b
 }
 
 // The parts of the choice that p->next names, after the head stage. *stop: the launch ends here.
-template <int NC> static __device__ __forceinline__ bool next_tokens(md_ctx &ctx, md_best best, u32 tag, bool *stop) {
+template <int NC> static __device__ __forceinline__ bool next_tokens(md_ctx &ctx, md_best best, u32 cancel, u32 tag, bool *stop) {
     const md_params *p = ctx.p;
     const u32 columns = NC == 1 ? 1 : p->columns;
     *stop = false;
     consumers_sync(); // the matrix stage's work area is free
-    if (p->next & NEXT_BEST) bests_put<NC>(ctx, best, tag);
+    if (p->next & NEXT_BEST) bests_put<NC>(ctx, best, cancel, tag);
     SPENT(OUT);
     if (!(p->next & (NEXT_CANDIDATES | NEXT_TOKEN))) return false;
     if (bests_load(ctx, columns, tag)) return true;
