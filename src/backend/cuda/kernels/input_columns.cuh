@@ -8,7 +8,10 @@
 // Entries are what the tensor cores' lanes want: lane 4 c + t of operand B has 32 bytes of column c's digits of a block,
 // which three entries {three words, tag} bring, the last with one word more: of t = 0 the block's unit, of t = 1 .. the sums of
 // its sets. Where weights are not quantized, three more bring the lane's 16 values as bf16. Entry j of a block's lane is entry
-// (block * LANE_ENTRIES + j) * 32 + lane of the stage's digits.
+// (block * LANE_ENTRIES + j) * 32 + lane of the stage's digits. A block's last entry carries its tag with one bit changed as soon
+// as what it is made of has come.
+
+#define SOON 0x80000000u
 
 static __device__ __forceinline__ uint4 *lane_entry(const md_params *p, u32 digits, u32 block, u32 j, u32 lane) {
     return (uint4 *)p->exchange + digits + (block * LANE_ENTRIES + j) * 32 + lane;
@@ -29,30 +32,42 @@ static __device__ __forceinline__ md_digits_made made_of(const md_ctx &ctx) {
     return md_digits_made{md_map::made + ctx.warp * (MADE_PAIRS * 2 * MADE_BYTES)};
 }
 
-// Puts block `b` of the place, which is block `block` of column c: a lane an entry.
-template <typename KIND> static __device__ __forceinline__ void made_put(const md_ctx &ctx, u32 b, u32 block, u32 c, u32 entry, u32 tag) {
-    const u32 t = entry / LANE_ENTRIES, j = entry % LANE_ENTRIES, place = ctx.smem + made_of(ctx).place + b * MADE_BYTES;
-    u32 word[3];
+// The entries that a lane puts of each pair of blocks of column c: of three lanes' words a lane of B, so that 24 lanes have one;
+// where bf16 values are needed too, each has a second. Entries that everyone looks at first are those of lanes 0 to 7.
+template <typename KIND> struct md_puts {
+    u32 word[3];  // where the words lie in the place, of the pair's first entry
+    u32 entry, b; // of the stage's digits, of pair 0; the entry's block of the pair
+    bool any;
+};
+template <typename KIND> static __device__ __forceinline__ md_puts<KIND> puts_of(const md_ctx &ctx, u32 c) {
+    const u32 l = ctx.lane, k = l - 8;
+    md_puts<KIND> x;
+    x.any = l < 24, x.b = l < 8 ? l / 4 : k / 8 % 2;
+    const u32 t = l < 8 ? l % 4 : k % 8 / 2, j = l < 8 ? 2 : k % 2;
 #pragma unroll
     for (u32 i = 0; i < 3; i++) {
-        const u32 w = j % 3 * 3 + i; // of the lane's eight, and what comes with them
-        const u32 of_digits = w / 4 * 64 + t * 16 + w % 4 * 4, of_wide = MADE_WIDE + w / 4 * 64 + t * 16 + w % 4 * 4;
-        const u32 at = w == 8 ? MADE_SUMS + t * 4 : j < 3 ? of_digits : of_wide;
-        word[i] = shared_u32(place + at);
+        const u32 w = 3 * j + i; // of the lane of B's eight, and what comes with them
+        x.word[i] = ctx.smem + made_of(ctx).place + x.b * MADE_BYTES + (w == 8 ? MADE_SUMS + t * 4 : w / 4 * 64 + t * 16 + w % 4 * 4);
     }
-    put_entry(ctx, lane_entry(ctx.p, KIND::digits, block, j, 4 * c + t), word[0], word[1], word[2], tag);
+    x.entry = (x.b * LANE_ENTRIES + j) * 32 + 4 * c + t;
+    return x;
 }
-// `pairs` pairs of blocks of column c, `first`, first + step, .., as they lie in the place.
-template <typename KIND> static __device__ __forceinline__ void pairs_put(const md_ctx &ctx, u32 pairs, u32 first, u32 step, u32 c, u32 tag) {
-    constexpr u32 entries = 4 * LANE_ENTRIES; // of a block
-    if (ctx.failed) return;
-    __syncwarp();
-#pragma unroll 1
-    for (u32 i = ctx.lane; i < pairs * 2 * entries; i += 32) {
-        const u32 b = i / entries, block = 2 * (first + b / 2 * step) + b % 2;
-        if (block < KIND::blocks) made_put<KIND>(ctx, b, block, c, i % entries, tag);
+template <typename KIND> static __device__ __forceinline__ uint4 *put_at(const md_ctx &ctx, const md_puts<KIND> &x, u32 pair) {
+    return lane_entry(ctx.p, KIND::digits, 2 * pair, 0, x.entry);
+}
+// Says that a pair's digits will come soon: who waits for them may ask for everything.
+template <typename KIND> static __device__ __forceinline__ void pair_announce(const md_ctx &ctx, const md_puts<KIND> &x, u32 pair, u32 tag) {
+    if (ctx.lane < 8 && 2 * pair + x.b < KIND::blocks) put_entry(ctx, put_at(ctx, x, pair) + (LANE_ENTRIES - 3) * 32, 0, 0, 0, tag ^ SOON);
+}
+// Puts pair `k` of the place, which is pair `pair` of the column.
+template <typename KIND> static __device__ __forceinline__ void pair_put(const md_ctx &ctx, const md_puts<KIND> &x, u32 k, u32 pair, u32 tag) {
+    if (!x.any || 2 * pair + x.b >= KIND::blocks) return;
+#pragma unroll
+    for (u32 j = 0; j < LANE_ENTRIES; j += 3) { // digits; bf16 values, which lie as the digits do
+        const u32 from = k * (2 * MADE_BYTES) + (j ? MADE_WIDE : 0);
+        put_entry(ctx, put_at(ctx, x, pair) + j * 32, shared_u32(x.word[0] + from), shared_u32(x.word[1] + from),
+                  shared_u32(x.word[2] + (j && ctx.lane < 8 ? 0 : from)), tag);
     }
-    __syncwarp(); // the place is free again
 }
 
 // A column, normalised, by all warps of the CTA: every CONSUMER_WARPS-th pair a warp, which is what the sums of squares add up
@@ -65,8 +80,11 @@ template <typename KIND> static __device__ __forceinline__ void column_make(md_c
     float4 weights[passes];
 #pragma unroll
     for (u32 k = 0; k < passes; k++) weights[k] = norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane);
+    const md_puts<KIND> puts = puts_of<KIND>(ctx, c);
     wait_asked<passes, true>(ctx, v, tag_in, [&](u32 k) { return at + k * step; });
     SPENT(HANDOFF);
+#pragma unroll
+    for (u32 k = 0; k < passes; k++) pair_announce<KIND>(ctx, puts, k * CONSUMER_WARPS + ctx.warp, tag);
     float squares = 0;
 #pragma unroll
     for (u32 k = 0; k < passes; k++) squares = squares_of(v[k], squares);
@@ -89,7 +107,11 @@ template <typename KIND> static __device__ __forceinline__ void column_make(md_c
             x[k] = is ? make_uint2(v[is ? first + k : 0].x, v[is ? first + k : 0].y) : make_uint2(0, 0), w[k] = weights[is ? first + k : 0];
         }
         digits_make<N, true>(x, 0, 1, made_of(ctx), 0, 2 * N, ctx.lane, r, w);
-        pairs_put<KIND>(ctx, N, first * CONSUMER_WARPS + ctx.warp, CONSUMER_WARPS, c, tag);
+        if (ctx.failed) continue;
+        __syncwarp();
+#pragma unroll
+        for (u32 k = 0; k < N; k++) pair_put<KIND>(ctx, puts, k, (first + k) * CONSUMER_WARPS + ctx.warp, tag);
+        __syncwarp(); // the place is free again
     }
 }
 
@@ -106,13 +128,18 @@ template <typename KIND> static __device__ __forceinline__ void digits_share(md_
         for (u32 unit = ctx.cta + groups * ctx.warp; unit < pairs * columns; unit += groups * CONSUMER_WARPS) {
             const u32 c = unit / pairs, pair = unit % pairs, entry = pair * 32 + ctx.lane;
             const uint4 *at = entry_of(ctx.p, KIND::input, KIND::tiles_in, c, 0, entry);
+            const md_puts<KIND> puts = puts_of<KIND>(ctx, c);
             uint4 v[1];
             wait_entries<1, true>(ctx, v, tag_in, [&](u32) { return at; }, [&](u32) { return entry < KIND::tiles_in * 4; });
             SPENT(HANDOFF);
+            pair_announce<KIND>(ctx, puts, pair, tag);
             uint2 x[1] = {make_uint2(v[0].x, v[0].y)};
             const float4 none[1] = {};
             digits_make<1, false>(x, 0, 1, made_of(ctx), 0, 2, ctx.lane, 0, none);
-            pairs_put<KIND>(ctx, 1, pair, 1, c, tag);
+            if (ctx.failed) continue;
+            __syncwarp();
+            pair_put<KIND>(ctx, puts, 0, pair, tag);
+            __syncwarp(); // the place is free again
         }
     }
     SPENT(ARITHMETIC);
@@ -121,8 +148,8 @@ template <typename KIND> static __device__ __forceinline__ void digits_share(md_
 // ---- and brought by everyone ---------------------------------------------------------------------------------------
 
 // N blocks' entries of a lane, STEP blocks apart; lanes of columns that are not there have none, nor have blocks from `until` on.
-// ALL: none of the blocks is. Until the last one has come, only that is looked at: all warps of all CTAs wait here, and asking
-// for everything all the while would take what L2 has.
+// ALL: none of the blocks is. Until the last one has come, or will come soon, only that is looked at: all warps of all CTAs wait
+// here, and asking for everything all the while would take what L2 has.
 template <u32 N, u32 STEP, bool ALL> struct md_digits_asked {
     uint4 v[N * LANE_ENTRIES];
     const uint4 *at;
@@ -142,10 +169,9 @@ static __device__ __forceinline__ void digits_ask(const md_ctx &ctx, md_digits_a
 }
 template <u32 N, u32 STEP, bool ALL> static __device__ __forceinline__ void digits_wait(md_ctx &ctx, md_digits_asked<N, STEP, ALL> &in, u32 tag) {
     uint4 last[1] = {in.v[in.last]};
-    wait_asked<1, false>(ctx, last, tag, [&](u32) { return in.at + in.entry(in.last); });
+    wait_asked<1, false, LOOKS, ~SOON>(ctx, last, tag, [&](u32) { return in.at + in.entry(in.last); });
     ask_entries<N * LANE_ENTRIES>(
-        in.v, tag, [&](u32 k) { return in.at + in.entry(k); }, [&](u32 k) { return k < in.last && (ALL ? in.blocks > 0 : k / LANE_ENTRIES < in.blocks); });
-    in.v[in.last] = last[0];
+        in.v, tag, [&](u32 k) { return in.at + in.entry(k); }, [&](u32 k) { return ALL ? in.blocks > 0 : k / LANE_ENTRIES < in.blocks; });
     wait_asked<N * LANE_ENTRIES, false, 1>(ctx, in.v, tag, [&](u32 k) { return in.at + in.entry(k); });
 }
 // Of block k: the lane's 16 bytes of digit (or half of the bf16 values) d, and what comes with them.

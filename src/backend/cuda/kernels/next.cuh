@@ -152,13 +152,20 @@ static __device__ __forceinline__ bool bests_load(md_ctx &ctx, u32 columns, u32 
     if (ctx.tid < columns) SH_NEXT.bound[ctx.tid] = 0, SH_NEXT.count[ctx.tid] = 0, SH_NEXT.filled[ctx.tid] = 0;
     u64 greatest = 0;
     u32 cancel = 0;
+    constexpr u32 once = COLUMNS == 1 ? 1 : 5; // with eight columns a warp has all of one's: of 132 CTAs five a lane
     if (s.active)
 #pragma unroll 1
-        for (u32 i = s.first; i < n; i += s.step) {
-            uint4 e = wait_entry(ctx, records_of(ctx, s.c) + i, tag);
-            u64 key = e.x | (u64)e.y << 32;
-            if (limit) SH_NEXT.keys[s.c][i] = key;
-            greatest = max(greatest, key), cancel |= e.z;
+        for (u32 base = s.part * 32; base < n; base += once * s.step) {
+            uint4 e[once];
+            const uint4 *at = records_of(ctx, s.c) + base + ctx.lane;
+            wait_entries<once, false>(ctx, e, tag, [&](u32 k) { return at + k * s.step; }, [&](u32 k) { return base + ctx.lane + k * s.step < n; });
+#pragma unroll
+            for (u32 k = 0; k < once; k++) {
+                const u32 i = base + ctx.lane + k * s.step;
+                const u64 key = e[k].x | (u64)e[k].y << 32;
+                if (limit && i < n) SH_NEXT.keys[s.c][i] = key;
+                greatest = max(greatest, key), cancel |= e[k].z;
+            }
         }
     SPENT(HANDOFF);
     greatest = warp_greatest(greatest), cancel = __any_sync(~0u, cancel);
