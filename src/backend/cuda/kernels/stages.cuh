@@ -85,7 +85,7 @@ static __device__ __forceinline__ void end_qkv(md_ctx &ctx, u32 layer, float y, 
 }
 
 static __device__ __forceinline__ float swiglu(float g, float u) {
-    float e = bf(exp_own(fabsf(g)));
+    float e = bf(exp_near(fabsf(g)));
     float y = reciprocal(1.0f + e);
     float sig = bf(g < 0 ? y : 1.0f - y);
     return bf(bf(g * sig) * u);
