@@ -10,6 +10,9 @@ static __device__ __forceinline__ uint4 *stats_entry(const md_params *p, u32 c, 
 static __device__ __forceinline__ uint4 *partial_entry(const md_params *p, u32 c, u32 head, u32 block, u32 e) {
     return (uint4 *)p->partials + (((u64)c * Q_HEADS + head) * p->blocks + block) * PARTIAL_ENTRIES + e;
 }
+static __device__ __forceinline__ uint4 *partial_stats(const md_params *p, u32 c, u32 head, u32 block) {
+    return partial_entry(p, c, head, block, HEAD_DIM / 4);
+}
 // Where the cache of a column's layer lies; constant during a launch. With one column shared memory has all layers'; with
 // several, each warp has asked for those of the layer that comes next when it was done with the one before.
 static __device__ __forceinline__ const md_kv_layer &layer_cache(const md_ctx &ctx, u32 c, u32 layer) {
@@ -90,7 +93,7 @@ static __device__ __forceinline__ float4 partial_values(uint4 e) {
                        partial_cut(__uint_as_float(__byte_perm(e.y, e.z, 0x4320))), partial_cut(__uint_as_float(e.z)));
 }
 static __device__ __forceinline__ void partial_put_stats(const md_ctx &ctx, const md_item &item, u32 h, float m, float l, u32 tag) {
-    put_entry(ctx, partial_entry(ctx.p, item.c, item.head * REP + h, item.block, HEAD_DIM / 4), __float_as_uint(m), __float_as_uint(l), 0, tag);
+    put_entry(ctx, partial_stats(ctx.p, item.c, item.head * REP + h, item.block), __float_as_uint(m), __float_as_uint(l), 0, tag);
 }
 
 // An item's output SH_OUT as partials.

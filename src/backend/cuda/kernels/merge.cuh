@@ -17,8 +17,8 @@ static __device__ __forceinline__ float value_of(uint4 e, u32 slot) {
 static __device__ __forceinline__ void merge_brief(md_ctx &ctx, u32 c, u32 head, u32 tile, u32 blocks, u32 tag_partials, u32 tag) {
     const md_params *p = ctx.p;
     constexpr u32 half_parts = MERGE_PARTS / 2, n = 2 * half_parts; // blocks of a lane: of half the parts, two of each
-    const u32 dim = ctx.lane % 16, first = ctx.lane / 16 * half_parts, at = 2 + tile * 16 + dim;
-    const uint4 *row = partial_entry(p, c, head, first, at / 3), *heads = partial_entry(p, c, head, ctx.lane, 0);
+    const u32 dim = ctx.lane % 16, first = ctx.lane / 16 * half_parts, at = tile * 16 + dim;
+    const uint4 *row = partial_entry(p, c, head, first, at / 4), *heads = partial_stats(p, c, head, ctx.lane);
     pin(row), pin(heads);
     auto block_of = [&](u32 k) { return k / half_parts * MERGE_PARTS + k % half_parts; }; // from the lane's first on
     uint4 stats[1], v[n]; // {m, l} of block `lane`; values, asked for when these have come (as in digits_wait)
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void merge_brief(md_ctx &ctx, u32 c, u32 head,
 #pragma unroll
     for (u32 k = 0; k < n; k++) {
         const float weight = __shfl_sync(~0u, w, first + block_of(k));
-        if (first + block_of(k) < blocks) part[k % half_parts] = fmaf(value_of(v[k], at % 3), weight, part[k % half_parts]);
+        if (first + block_of(k) < blocks) part[k % half_parts] = fmaf(value_of(v[k], at % 4), weight, part[k % half_parts]);
     }
 #pragma unroll
     for (u32 half = 0; half < 2; half++) { // the upper lanes go on where the lower ones ended
@@ -80,7 +80,7 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
         const uint4 *row = partial_entry(p, c, head, 0, at / 4);
         // Asked for together: the statistics of the thread's first block, and the values of its first blocks.
         uint4 stats = make_uint4(__float_as_uint(-INFINITY), 0, 0, tag_partials);
-        if (ctx.tid < blocks) stats = load_entry(partial_entry(p, c, head, ctx.tid, HEAD_DIM / 4));
+        if (ctx.tid < blocks) stats = load_entry(partial_stats(p, c, head, ctx.tid));
         float value[MERGE_KEPT];
         uint4 entries[MERGE_KEPT];
         wait_entries<MERGE_KEPT, false>(
@@ -91,11 +91,11 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
 #pragma unroll 1
         for (u32 b = part + MERGE_KEPT * MERGE_PARTS; b < blocks; b += MERGE_PARTS)
             wait_entry(ctx, row + b * PARTIAL_ENTRIES, tag_partials); // read below, several at once
-        if (ctx.tid < blocks) stats = wait_entry_from(ctx, partial_entry(p, c, head, ctx.tid, HEAD_DIM / 4), tag_partials, stats);
+        if (ctx.tid < blocks) stats = wait_entry_from(ctx, partial_stats(p, c, head, ctx.tid), tag_partials, stats);
         float m = __uint_as_float(stats.x), l = 0, o = 0;
 #pragma unroll 1
         for (u32 b = ctx.tid + CONSUMERS; b < blocks; b += CONSUMERS)
-            m = fmaxf(m, __uint_as_float(wait_entry(ctx, partial_entry(p, c, head, b, HEAD_DIM / 4), tag_partials).x));
+            m = fmaxf(m, __uint_as_float(wait_entry(ctx, partial_stats(p, c, head, b), tag_partials).x));
         m = warp_max(m);
         if (ctx.lane == 0) parts[ctx.warp] = m;
         failure_note(ctx);
@@ -105,7 +105,7 @@ static __device__ __forceinline__ bool stage_merge(md_ctx &ctx, u32 tag_partials
         for (u32 w = 0; w < CONSUMER_WARPS; w++) m = fmaxf(m, parts[w]);
 #pragma unroll 1
         for (u32 b = ctx.tid; b < blocks; b += CONSUMERS) {
-            if (b >= CONSUMERS) stats = load_entry(partial_entry(p, c, head, b, HEAD_DIM / 4)); // it has come
+            if (b >= CONSUMERS) stats = load_entry(partial_stats(p, c, head, b)); // it has come
             float w = exp_own(__uint_as_float(stats.x) - m);
             weights[b] = w;
             l = fmaf(__uint_as_float(stats.y), w, l);
@@ -156,7 +156,7 @@ template <typename KIND> static __device__ __forceinline__ void load_merged(md_c
     }
     auto at = [&](u32 n) {
         const u32 k = n / each, b = n % each;
-        return b < MERGE_FEW ? partial_entry(p, 0, head[k], b, quad[k]) : partial_entry(p, 0, head[k], own, HEAD_DIM / 4);
+        return b < MERGE_FEW ? partial_entry(p, 0, head[k], b, quad[k]) : partial_stats(p, 0, head[k], own);
     };
     uint4 v[passes * each];
     ask_entries<passes * each>(v, tag, at, [&](u32 n) { return valid[n / each] && (n % each < MERGE_FEW ? n % each : own) < blocks; });
