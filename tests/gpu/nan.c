@@ -22,12 +22,14 @@ static void *read_back(const md_cuda_engine *cuda, CUdeviceptr at, size_t bytes)
     return copy;
 }
 
-// One value of a key and one of a value in each layer, at either end of a row and group and inside.
-static void spoil(const md_snapshot *model, uint16_t *wide, size_t half) {
+// In each layer one number of a key (parts & 1) and one of a value (parts & 2), at either end of a row and group and
+// inside.
+static void spoil(const md_snapshot *model, uint32_t parts, uint16_t *wide, size_t half) {
     const uint32_t dims[] = {0, 5, 31, 32, model->head_dim - 1, 17};
     static const uint16_t bits[] = {0x7fc1, 0xffc0, 0x7f80, 0xff80}; // NaN, infinity
     for (uint32_t l = 0; l < model->layers; l++)
         for (uint32_t value = 0; value < 2; value++) {
+            if (!(parts >> value & 1)) continue;
             const uint32_t head = l % model->kv_heads, position = (3 * l + value) % LENGTH;
             const uint32_t dim = dims[(l + 3 * value) % 6] % model->head_dim;
             wide[(2 * l + value) * half + ((size_t)head * CONTEXT + position) * model->head_dim + dim] =
@@ -81,10 +83,9 @@ static void compare_layer(const md_engine *engine, const md_cuda_kv_layer *layer
     }
 }
 
-void gate_nan(void) {
+static void spoiled_run(md_engine *engine, uint32_t parts) {
     static const md_kv_format formats[] = {{8, 64}, {4, 64}, {8, 32}, {4, 32}};
     md_error err;
-    md_engine *engine = open_engine("resident", 0);
     md_cuda_engine *cuda = md_cuda_of(engine);
     const md_snapshot *model = engine->snapshot;
     md_kv_format format[MD_MAX_LAYERS];
@@ -95,7 +96,7 @@ void gate_nan(void) {
     feed(engine, kv, 0, tokens, LENGTH, 8, NULL);
     const size_t half = (size_t)model->kv_heads * CONTEXT * model->head_dim; // values of a layer's keys
     uint16_t *wide = read_back(cuda, memory->wide, memory->wide_bytes);
-    spoil(model, wide, half);
+    spoil(model, parts, wide, half);
     check(md_cuda_check(cuda->cu, cuda->cu->cuMemcpyHtoDAsync(memory->wide, wide, memory->wide_bytes, cuda->stream),
                         "cache", &err),
           &err, "cache");
@@ -107,13 +108,23 @@ void gate_nan(void) {
     char text[160];
     snprintf(text, sizeof text, "nan: %u groups with a NaN or an infinity, %u lost it; %u others are not the CPU's",
              t.spoiled, t.lost, t.differ);
-    gate(t.spoiled == 2 * model->layers && !t.lost && !t.differ, text);
+    gate(t.spoiled == (parts == 3 ? 2 : 1) * model->layers && !t.lost && !t.differ, text);
     feed(engine, kv, LENGTH, tokens + LENGTH, 1, 1, logits);
     bool all = true;
     for (uint32_t i = 0; i < model->vocab; i++) all = all && isnan(logits[i]);
-    gate(all, "nan: a NaN among the quantized values makes every logit NaN");
+    snprintf(text, sizeof text, "nan: one among the quantized %s makes every logit NaN",
+             parts == 1   ? "keys"
+             : parts == 2 ? "values"
+                          : "keys and values");
+    gate(all, text);
+    engine->ops->kv_close(engine, kv);
     free(wide);
     free(logits);
     free(tokens);
+}
+
+void gate_nan(void) {
+    md_engine *engine = open_engine("resident", 0);
+    for (uint32_t parts = 1; parts <= 3; parts++) spoiled_run(engine, parts);
     engine->ops->close(engine);
 }

@@ -158,7 +158,8 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
 // define_tuned.
 static const char tunables[] =
     " CONSUMER_WARPS SPLIT_QKV SPLIT_OUT SPLIT_GATE_UP SPLIT_DOWN SPLIT_HEAD POLL_NS LOOKS SEGMENT_BYTES WINDOW_LAYERS"
-    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES UNROLL_COLUMNS SLICE_MOST KEEP_MOST OCTETS TALL "
+    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES UNROLL_COLUMNS SLICE_MOST KEEP_MOST MERGE_FEW "
+    "OCTETS TALL "
     "TALL_TILES "
     "TALL_CTAS SHORT "
     "SHORT_TILES"
@@ -237,8 +238,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "LOOKS", options->columns > 1 ? 2 : 4, "at entries between two jumps back");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring || options->prefill, "weights are read in shared memory, not where they lie");
-    define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes),
-                 "of one bulk copy; a power of two");
+    define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes), "of one bulk copy");
     define_tuned(out, options, "WINDOW_LAYERS", 1, "segments in flight inside the layers: more delay the handoffs");
     define_tuned(out, options, "WINDOW_HEAD", 6, "and in the head, which has none");
     define_tuned(out, options, "RING_MOST", 32, "segments of the ring, if so many fit; a lane gives back one");
@@ -253,6 +253,8 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(
         out, options, "KEEP_MOST", target->lends ? 6 : 0,
         "blocks of its first tile, if it has no more, that a warp keeps in registers while it awaits its input");
+    define_tuned(out, options, "MERGE_FEW", target->lends ? 8 : 1,
+                 "attention blocks that the output projection merges itself, with one column");
     if (options->prefill) emit_prefill(out, options);
     define(out, "INJECT", options->inject, NULL);
     define(out, "ACCOUNT", options->account, NULL);

@@ -27,7 +27,7 @@ static uint64_t stats_bytes(const md_cuda_engine *engine, uint32_t blocks) {
     return 16ull * MD_CUDA_COLUMNS * model_of(engine)->q_heads * blocks;
 }
 static uint64_t partials_bytes(const md_cuda_engine *engine, uint32_t blocks) {
-    return stats_bytes(engine, blocks) * ((model_of(engine)->head_dim + 4) / 3);
+    return stats_bytes(engine, blocks) * MD_CUDA_PARTIAL_ENTRIES(model_of(engine)->head_dim);
 }
 
 // Room for attention blocks 0 .. blocks-1. Where there is none, what was there stays.

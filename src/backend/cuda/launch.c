@@ -19,7 +19,7 @@ md_status md_cuda_epoch_take(md_cuda_engine *engine, uint32_t steps, uint32_t *e
         } tagged[] = {{engine->exchange, 16ull * engine->shape->exchange_entries},
                       {engine->records, md_cuda_record_bytes(engine)},
                       {engine->stats, 16 * rows},
-                      {engine->partials, 16 * rows * ((model->head_dim + 4) / 3)}};
+                      {engine->partials, 16 * rows * MD_CUDA_PARTIAL_ENTRIES(model->head_dim)}};
         for (size_t i = 0; i < sizeof tagged / sizeof *tagged; i++)
             if (tagged[i].at) MD_TRY(md_cuda_fill(engine, tagged[i].at, MD_CUDA_NO_TAG, tagged[i].bytes, err));
         engine->epoch = stages;

@@ -30,7 +30,8 @@ typedef struct md_cuda_choice {
 enum { MD_CUDA_NEXT_BEST = 1, MD_CUDA_NEXT_CANDIDATES = 2, MD_CUDA_NEXT_TOKEN = 4, MD_CUDA_NEXT = 7 };
 // What an account tells apart (kernels/exchange.cuh), and its words: cycles of each, then nanoseconds of launches.
 enum { MD_CUDA_SETUP, MD_CUDA_WEIGHTS, MD_CUDA_HANDOFF, MD_CUDA_ARITHMETIC, MD_CUDA_OUT, MD_CUDA_SPENDINGS };
-enum { MD_CUDA_KINDS = 10 }; // the plan's, and the choice of the next tokens
+enum { MD_CUDA_KINDS = 10 };                                   // the plan's, and the choice of the next tokens
+#define MD_CUDA_PARTIAL_ENTRIES(head_dim) ((head_dim) / 4 + 1) // of a block's output and its statistics
 #define MD_CUDA_ACCOUNT_WORDS(groups) ((size_t)(groups) * (MD_CUDA_KINDS * MD_CUDA_SPENDINGS + 1))
 // What launches of a graph find in memory, u32 each: steps done, the step's epoch, then its tokens.
 enum { MD_CUDA_STATE_STEPS, MD_CUDA_STATE_EPOCH, MD_CUDA_STATE_TOKENS };

@@ -163,4 +163,4 @@ void md_cuda_shape_free(md_cuda_shape *shape) {
     free(shape);
 }
 
-uint32_t md_cuda_segment_bytes(uint32_t shared_bytes) { return shared_bytes >= 160 << 10 ? 16384 : 8192; }
+uint32_t md_cuda_segment_bytes(uint32_t shared_bytes) { return shared_bytes >= 160 << 10 ? 12288 : 8192; }

@@ -75,7 +75,7 @@ static uint64_t matrix_bytes(const md_cuda_shape *shape, uint64_t columns, uint3
 static uint64_t attention_bytes(const md_cuda_shape *shape) {
     const md_snapshot *model = shape->plan->snapshot;
     const uint64_t dim = model->head_dim, rep = model->q_heads / model->kv_heads, heads = md_round_up(rep, 8);
-    const uint64_t scores = align128(heads * (ROWS + 8) * 4) + align128(rep * 3 * ((dim + 4) / 3) * 4);
+    const uint64_t scores = align128(heads * (ROWS + 8) * 4) + align128(rep * (dim + 4) * 4);
     const uint64_t bf16 = align128(ROWS * (dim * 2 + 16)) + align128(heads * (dim * 2 + 64)) + align128(dim * 2) +
                           align128(heads * (ROWS / 8) * 4) + align128(2 * heads * (ROWS * 2 + 16));
     const uint64_t codes = 2 * align128(ROWS * (dim + 16)) + 2 * align128(ROWS * (dim / 32) * 4) +

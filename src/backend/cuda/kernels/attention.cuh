@@ -78,13 +78,30 @@ static __device__ __forceinline__ md_part part_of(const md_params *p, const md_i
     return part;
 }
 
+// A block's output leaves as 24 bits a value, so that an entry holds four: fp32 without the last byte of the mantissa, which
+// loses less than 2^-15 of a value that the merge rounds to bf16.
+static __device__ __forceinline__ float partial_cut(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffff00u); }
+static __device__ __forceinline__ void partial_put(const md_ctx &ctx, uint4 *at, float4 o, u32 tag) {
+    const u32 a = __float_as_uint(o.x), b = __float_as_uint(o.y), c = __float_as_uint(o.z), d = __float_as_uint(o.w);
+    put_entry(ctx, at, __byte_perm(a, b, 0x5321), __byte_perm(b, c, 0x6532), __byte_perm(c, d, 0x7653), tag);
+}
+static __device__ __forceinline__ float4 partial_values(uint4 e) {
+    return make_float4(__uint_as_float(e.x << 8), partial_cut(__uint_as_float(__byte_perm(e.x, e.y, 0x5430))),
+                       partial_cut(__uint_as_float(__byte_perm(e.y, e.z, 0x4320))), partial_cut(__uint_as_float(e.z)));
+}
+static __device__ __forceinline__ void partial_put_stats(const md_ctx &ctx, const md_item &item, u32 h, float m, float l, u32 tag) {
+    put_entry(ctx, partial_entry(ctx.p, item.c, item.head * REP + h, item.block, HEAD_DIM / 4), __float_as_uint(m), __float_as_uint(l), 0, tag);
+}
+
 // An item's output SH_OUT as partials.
 static __device__ __forceinline__ void item_put(md_ctx &ctx, const md_item &item, u32 tag) {
 #pragma unroll 2
     for (u32 k = ctx.tid; k < REP * PARTIAL_ENTRIES; k += CONSUMERS) {
-        u32 h = k / PARTIAL_ENTRIES, e = k % PARTIAL_ENTRIES;
-        const float *o = SH_OUT + h * 3 * PARTIAL_ENTRIES + 3 * e;
-        put_entry(ctx, partial_entry(ctx.p, item.c, item.head * REP + h, item.block, e), __float_as_uint(o[0]), __float_as_uint(o[1]),
-                  __float_as_uint(o[2]), tag);
+        const u32 h = k / PARTIAL_ENTRIES, e = k % PARTIAL_ENTRIES;
+        const float4 o = *(const float4 *)(SH_OUT + h * OUT_STRIDE + 4 * e);
+        if (e == HEAD_DIM / 4)
+            partial_put_stats(ctx, item, h, o.x, o.y, tag);
+        else
+            partial_put(ctx, partial_entry(ctx.p, item.c, item.head * REP + h, item.block, e), o, tag);
     }
 }

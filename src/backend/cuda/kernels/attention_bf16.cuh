@@ -37,21 +37,24 @@ static __device__ __forceinline__ void rows_ask(const md_ctx &ctx, const md_kv_l
         keys[k] = md_keys{};
         if (position < cached) keys_load(keys[k], (const u16 *)kv.k + at + position * HEAD_DIM, ctx.lane & 3, false);
     }
-    constexpr u32 units = HEAD_DIM * 2 / UNIT; // of a row
+    constexpr u32 units = HEAD_DIM * 2 / UNIT, rows = CONSUMERS / units; // of a row; rows a pass, where they are whole ones
     const u8 *from = (const u8 *)((const u16 *)kv.v + at);
-    const u32 end = (item.n + 15) / 16 * 16;
+    if (CONSUMERS % units) {
+#pragma unroll 1
+        for (u32 i = ctx.tid; i < cached * units; i += CONSUMERS)
+            copy16_async(ctx.smem + md_map::v + i / units * V_STRIDE + i % units * UNIT, from + i * UNIT);
+    } else { // from two addresses: one that changed would have to wait for the copy before
+        const u32 row = ctx.tid / units, to = ctx.smem + md_map::v + row * V_STRIDE + ctx.tid % units * UNIT;
 #pragma unroll
-    for (u32 pass = 0; pass < ATTN_ROWS * units / CONSUMERS; pass++) {
-        const u32 i = pass * CONSUMERS + ctx.tid;
-        const u32 row = CONSUMERS % units ? i / units : ctx.tid / units + pass * (CONSUMERS / units), unit = CONSUMERS % units ? i % units : ctx.tid % units;
-        u8 *to = SH_V + row * V_STRIDE + unit * UNIT;
-        if (row < cached)
-            copy16_async(to, from + row * (HEAD_DIM * 2) + unit * UNIT);
-        else if (row >= item.n && row < end)
-            *(uint4 *)to = make_uint4(0, 0, 0, 0);
+        for (u32 pass = 0; pass < ATTN_ROWS / rows; pass++)
+            if (row + pass * rows < cached) copy16_async(to + pass * (rows * V_STRIDE), from + ctx.tid * UNIT + pass * (CONSUMERS * UNIT));
+    }
+#pragma unroll
+    for (u32 i0 = 0; i0 < 15 * units; i0 += CONSUMERS) {
+        const u32 i = i0 + ctx.tid, row = item.n + i / units;
+        if (row < (item.n + 15) / 16 * 16) *(uint4 *)(SH_V + row * V_STRIDE + i % units * UNIT) = make_uint4(0, 0, 0, 0);
     }
 }
-static_assert(HEAD_DIM % 16 == 0 && ATTN_ROWS * 2 % CONSUMERS == 0, "the passes cover a block");
 
 // Queries, and with `own` the token's key and value, from the exchange to shared memory: PART_BATCH entries a lane at a
 // time, the first of which are asked for before everything else.
@@ -156,15 +159,21 @@ static __device__ __forceinline__ void probabilities(const md_ctx &ctx, const md
             *(u32 *)to = high;
             *(u32 *)(to + HEAD_SETS * 8 * PROB_STRIDE) = low;
         }
-        if (ctx.warp == 0 && t == 0 && h < REP) SH_OUT[h * 3 * PARTIAL_ENTRIES] = m;
+        if (ctx.warp == 0 && t == 0 && h < REP) SH_OUT[h * OUT_STRIDE + HEAD_DIM] = m;
     }
 }
 
-// The two B operands of 16 positions by 16 values: b[0], b[1] for the first 8 values, b[2], b[3] for the others.
-static __device__ __forceinline__ void values_operand(u32 (&b)[4], const u8 *values, u32 lane) {
-    const u8 *row = values + ((lane & 7) + (lane >> 3 & 1) * 8) * V_STRIDE + (lane >> 4) * 16;
+// Four matrices of 8 rows of 16 bytes, of which each lane gives one row's address; as operands of products, as they lie or
+// transposed.
+static __device__ __forceinline__ void matrices_load(u32 (&m)[4], const u8 *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+static __device__ __forceinline__ void matrices_load_transposed(u32 (&m)[4], const u8 *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                  : "r"(shared_address(row))
                  : "memory");
 }
@@ -182,9 +191,10 @@ static __device__ __forceinline__ void values_cut(u32 (&b)[4], u32 n, u32 lane) 
 // Probabilities times 16 dimensions of the values for 8 heads: o[0], o[1] of dimensions 2 t, 2 t + 1, o[2], o[3] of
 // 8 + 2 t, 9 + 2 t of head g, and the sum of the head's probabilities. CUT: behind the item's rows stand values of others.
 // AT_ONCE steps' reads come before their products; even, since the chains are those of even and odd steps.
-template <bool CUT = false, u32 AT_ONCE = 4>
+template <bool CUT = false, u32 AT_ONCE = PRODUCER_WARPS == 4 ? ATTN_ROWS / 16 : 4>
 static __device__ __forceinline__ void tile_values(const md_item &item, u32 set, u32 tile, u32 lane, float (&o)[4], float *l) {
-    const u8 *high = SH_PROBS + (set * 8 + (lane >> 2)) * PROB_STRIDE + 4 * (lane & 3), *low = high + HEAD_SETS * 8 * PROB_STRIDE;
+    const u8 *probs = SH_PROBS + ((lane >> 3 & 1) * HEAD_SETS * 8 + set * 8 + (lane & 7)) * PROB_STRIDE + (lane >> 4) * 16; // high, low
+    const u8 *values = SH_V + ((lane & 7) + (lane >> 3 & 1) * 8) * V_STRIDE + (lane >> 4) * 16 + tile * 32;
     const u32 ones = 0x3f803f80u, steps = (item.n + 15) / 16;
     float a[2][4] = {}, b[2][4] = {}, sum[2][4] = {}; // two chains each
 #pragma unroll 1
@@ -196,13 +206,13 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
 #pragma unroll
             for (u32 i = 0; i < 4; i++) v[k][i] = p[k][i] = 0;
             if (s >= steps) continue;
-            values_operand(v[k], SH_V + s * 16 * V_STRIDE + tile * 32, lane);
+            matrices_load_transposed(v[k], values + s * 16 * V_STRIDE);
             if (CUT && s + 1 == steps) values_cut(v[k], item.n - s * 16, lane);
-            p[k][0] = *(const u32 *)(high + 32 * s), p[k][1] = *(const u32 *)(low + 32 * s);
-            p[k][2] = *(const u32 *)(high + 32 * s + 16), p[k][3] = *(const u32 *)(low + 32 * s + 16);
+            matrices_load(p[k], probs + 32 * s);
         }
 #pragma unroll
         for (u32 k = 0; k < AT_ONCE; k++) {
+            if (k && k % 2 == 0 && s0 + k >= steps) break;
             mma(a[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], v[k][0], v[k][1]);
             mma(b[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], v[k][2], v[k][3]);
             mma(sum[k % 2], p[k][0], p[k][1], p[k][2], p[k][3], ones, ones);
@@ -213,17 +223,29 @@ static __device__ __forceinline__ void tile_values(const md_item &item, u32 set,
     *l = (sum[0][0] + sum[1][0]) + (sum[0][2] + sum[1][2]);
 }
 
-// The output of a sequence of one block: 16 dimensions of 8 heads, to the exchange. Of the four lanes that hold a head's
-// tile, each puts an entry, whose words two of them have.
+// 16 dimensions of 8 heads leave as entries of four values. Of the four lanes t that hold a head's tile, an even one puts the
+// first pair of its own and of its neighbour's, an odd one the second ones: which of the tile's entries that is.
+static __device__ __forceinline__ u32 tile_entry(u32 t) { return t / 2 + t % 2 * 2; }
+
+// The output of a sequence of one block, to the exchange.
 static __device__ __forceinline__ void tile_put(md_ctx &ctx, const md_item &item, u32 set, u32 tile, const float (&o)[4], float l, u32 tag) {
-    const u32 e = ctx.lane & 3, h = set * 8 + (ctx.lane >> 2), from = (ctx.lane & 28) | (2 * e & 3);
+    const u32 t = ctx.lane & 3, odd = t & 1, h = set * 8 + (ctx.lane >> 2);
     const float scale = reciprocal(l);
-    u32 first = bf_pair(o[0] * scale, o[1] * scale), second = bf_pair(o[2] * scale, o[3] * scale);
-    u32 a = __shfl_sync(~0u, first, from), b = __shfl_sync(~0u, first, from + 1);
-    u32 c = __shfl_sync(~0u, second, from), d = __shfl_sync(~0u, second, from + 1);
+    const u32 first = bf_pair(o[0] * scale, o[1] * scale), second = bf_pair(o[2] * scale, o[3] * scale);
+    const u32 other = __shfl_xor_sync(~0u, odd ? first : second, 1);
     if (h < REP)
-        put_entry(ctx, entry_of(ctx.p, VECTOR_ATTN, T_ATTN, item.c, (item.head * REP + h) * (HEAD_DIM / 16) + tile, e), e < 2 ? a : c,
-                  e < 2 ? b : d, 0, tag);
+        put_entry(ctx, entry_of(ctx.p, VECTOR_ATTN, T_ATTN, item.c, (item.head * REP + h) * (HEAD_DIM / 16) + tile, tile_entry(t)),
+                  odd ? other : first, odd ? second : other, 0, tag);
+}
+
+// One of several blocks' output, and with its first tile the head's statistics.
+static __device__ __forceinline__ void tile_put_partial(md_ctx &ctx, const md_item &item, u32 set, u32 tile, const float (&o)[4], float l, u32 tag) {
+    const u32 t = ctx.lane & 3, odd = t & 1, h = set * 8 + (ctx.lane >> 2);
+    const float a = __shfl_xor_sync(~0u, odd ? o[0] : o[2], 1), b = __shfl_xor_sync(~0u, odd ? o[1] : o[3], 1);
+    if (h >= REP) return;
+    partial_put(ctx, partial_entry(ctx.p, item.c, item.head * REP + h, item.block, tile * 4 + tile_entry(t)),
+                odd ? make_float4(a, b, o[2], o[3]) : make_float4(o[0], o[1], a, b), tag);
+    if (tile == 0 && t == 0) partial_put_stats(ctx, item, h, SH_OUT[h * OUT_STRIDE + HEAD_DIM], l, tag);
 }
 
 // The token's own key and value to the cache.
@@ -259,23 +281,15 @@ static __device__ __forceinline__ bool item_bf16(md_ctx &ctx, const md_kv_layer 
     const bool only = blocks == 1;
 #pragma unroll 1
     for (u32 unit = ctx.warp; unit < HEAD_SETS * (HEAD_DIM / 16); unit += CONSUMER_WARPS) {
-        u32 set = unit / (HEAD_DIM / 16), tile = unit % (HEAD_DIM / 16), t = ctx.lane & 3, h = set * 8 + (ctx.lane >> 2);
+        const u32 set = unit / (HEAD_DIM / 16), tile = unit % (HEAD_DIM / 16);
         float o[4], l;
         tile_values(item, set, tile, ctx.lane, o, &l);
-        if (only) {
+        if (only)
             tile_put(ctx, item, set, tile, o, l, tag_merge);
-        } else if (h < REP) {
-            float *out = SH_OUT + h * 3 * PARTIAL_ENTRIES;
-            *(float2 *)(out + 2 + tile * 16 + 2 * t) = make_float2(o[0], o[1]);
-            *(float2 *)(out + 10 + tile * 16 + 2 * t) = make_float2(o[2], o[3]);
-            if (tile == 0 && t == 0) out[1] = l;
-            if (tile == 0 && HEAD_DIM + 2 + t < 3 * PARTIAL_ENTRIES) out[HEAD_DIM + 2 + t] = 0; // what fills the last entry
-        }
+        else
+            tile_put_partial(ctx, item, set, tile, o, l, tag);
     }
     SPENT(ARITHMETIC);
     if (item.own) own_append(ctx, kv, item);
-    if (only) return false;
-    consumers_sync();
-    item_put(ctx, item, tag);
     return false;
 }

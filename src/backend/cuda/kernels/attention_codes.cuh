@@ -165,13 +165,12 @@ static __device__ __forceinline__ float2 row_stats(md_ctx &ctx, u32 c, u32 head,
 static __device__ __forceinline__ void item_probabilities(md_ctx &ctx, const md_item &item, u32 blocks, u32 tag_scores) {
 #pragma unroll 1
     for (u32 h = ctx.warp; h < REP; h += CONSUMER_WARPS) {
-        float *scores = SH_SCORES + h * S_STRIDE, *out = SH_OUT + h * 3 * PARTIAL_ENTRIES;
+        float *scores = SH_SCORES + h * S_STRIDE, *out = SH_OUT + h * OUT_STRIDE;
         float2 ml = row_stats(ctx, item.c, item.head * REP + h, blocks, tag_scores);
         float scale = 1.0f / ml.y;
 #pragma unroll 1
         for (u32 j = ctx.lane; j < item.n; j += 32) scores[j] = bf(exp_own(scores[j] - ml.x) * scale);
-        if (ctx.lane == 0) out[0] = 0.0f, out[1] = item.block == 0 ? 1.0f : 0.0f;
-        if (ctx.lane + HEAD_DIM + 2 < 3 * PARTIAL_ENTRIES) out[HEAD_DIM + 2 + ctx.lane] = 0; // what fills the last entry
+        if (ctx.lane == 0) out[HEAD_DIM] = 0.0f, out[HEAD_DIM + 1] = item.block == 0 ? 1.0f : 0.0f;
     }
 }
 
@@ -187,8 +186,8 @@ static __device__ __forceinline__ void item_values(const md_ctx &ctx, const md_k
             float2 v = row_pair(SH_V_CODES + j * CODE_STRIDE, SH_V_SCALES + j * (HEAD_DIM / 32), kv.bits, kv.group, pair);
             a = fmaf(prob[j], v.x, a), b = fmaf(prob[j], v.y, b);
         }
-        SH_OUT[h * 3 * PARTIAL_ENTRIES + 2 + 2 * pair] = a;
-        SH_OUT[h * 3 * PARTIAL_ENTRIES + 3 + 2 * pair] = b;
+        SH_OUT[h * OUT_STRIDE + 2 * pair] = a;
+        SH_OUT[h * OUT_STRIDE + 2 * pair + 1] = b;
     }
 }
 
@@ -198,9 +197,9 @@ static __device__ __forceinline__ void item_put_only(md_ctx &ctx, const md_item 
     for (u32 k = ctx.warp * 32; k < REP * HEAD_DIM; k += CONSUMERS) { // whole warps: put_tile shuffles
         u32 at = k + ctx.lane, h = at / HEAD_DIM, d = at % HEAD_DIM;
         bool valid = at < REP * HEAD_DIM;
-        const float *o = SH_OUT + (valid ? h : 0) * 3 * PARTIAL_ENTRIES;
+        const float *o = SH_OUT + (valid ? h : 0) * OUT_STRIDE;
         put_tile(ctx, entry_of(ctx.p, VECTOR_ATTN, T_ATTN, item.c, (item.head * REP * HEAD_DIM + at) / 16, 0),
-                 bf_bits(o[2 + d] * reciprocal(o[1])), valid, tag);
+                 bf_bits(o[d] * reciprocal(o[HEAD_DIM + 1])), valid, tag);
     }
 }
 

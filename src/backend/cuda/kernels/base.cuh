@@ -52,6 +52,10 @@ struct md_params {
     md_choice choice[MAX_COLUMNS];
 };
 
+// For the compiler, which puts what is rare out of the way: a jump to code not fetched lately costs 50 cycles.
+#define USUALLY(x) __builtin_expect(!!(x), 1)
+#define RARELY(x) __builtin_expect(!!(x), 0)
+
 // ---- bf16 and fp32 ------------------------------------------------------------------------------------------------
 
 static __device__ __forceinline__ float bf_lo(u32 pair) { return __uint_as_float(pair << 16); }
@@ -93,7 +97,7 @@ static __device__ __forceinline__ float exp_own(float x) {
     p = fmaf(p, r, 0.5f);
     p = fmaf(p, r, 1.0f);
     p = fmaf(p, r, 1.0f);
-    return __uint_as_float(__float_as_uint(p) + (__float_as_uint(t) << 23));
+    return x == x ? __uint_as_float(__float_as_uint(p) + (__float_as_uint(t) << 23)) : x; // a NaN's bits are 0x7fffffff here
 }
 
 // The same within 1e-6 for x from -20 to 0, in two instructions.
@@ -190,9 +194,10 @@ static __device__ __forceinline__ void shared_put(u32 at, float2 v) {
 }
 
 // 16 bytes from global to shared memory without a register between; wait, then a barrier before others read.
-static __device__ __forceinline__ void copy16_async(void *to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+static __device__ __forceinline__ void copy16_async(u32 to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+static __device__ __forceinline__ void copy16_async(void *to, const void *from) { copy16_async(shared_address(to), from); }
 static __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // 16 bytes read or written as one: the data is its own flag, so relaxed order is enough; gpu scope, because CTAs of one

@@ -56,7 +56,7 @@ static __device__ __forceinline__ void account_end(const md_ctx &ctx, u64 ns) {
 // Leaving is decided by all threads of a CTA alike: who failed notes the stage before one of its barriers, and behind that
 // barrier everyone sees it. (Someone ahead may have noted a later stage meanwhile: that is for the end of that stage.)
 static __device__ __forceinline__ void failure_note(const md_ctx &ctx) {
-    if (ctx.failed) *SH_FAILED = TAG(ctx, ctx.stage);
+    if (RARELY(ctx.failed)) *SH_FAILED = TAG(ctx, ctx.stage);
 }
 static __device__ __forceinline__ u32 failure_word(const md_ctx &ctx) { return shared_u32(ctx.smem + md_map::tokens + 64); }
 static __device__ __forceinline__ bool is_failure(const md_ctx &ctx, u32 word) { return word - 1 < TAG(ctx, ctx.stage); }
@@ -126,7 +126,7 @@ static __device__ __forceinline__ void wait_asked(md_ctx &ctx, uint4 (&v)[N], u3
             for (u32 k = 0; k < N; k++)
                 if (missing(k)) v[k] = load_entry(at(k));
         }
-        if (turn & 63u) continue;
+        if (USUALLY(turn & 63u)) continue;
         bool any = false;
         u32 seen = tag;
 #pragma unroll

@@ -126,19 +126,22 @@ template <typename KIND> struct md_input {
     u32 pair, from, until;  // the first one; blocks
     const uint4 *at;
 };
-// Asks for them: the first thing a stage does, since the answer takes as long as all that needs no input.
-template <typename KIND> static __device__ __forceinline__ void input_ask(const md_ctx &ctx, md_input<KIND> &x, u32 tag, const float *norm) {
+// Where they lie, and the norm's weights.
+template <typename KIND> static __device__ __forceinline__ void input_begin(const md_ctx &ctx, md_input<KIND> &x, const float *norm) {
     x.from = KIND::own_slices ? ctx.warp * KIND::blocks / KIND::split : 0;
     x.until = KIND::own_slices ? (ctx.warp + 1) * KIND::blocks / KIND::split : KIND::blocks;
     x.pair = KIND::own_slices ? x.from / 2 : ctx.warp;
     x.at = entry_of(ctx.p, KIND::input, KIND::tiles_in, 0, 0, x.pair * 32 + ctx.lane);
+#pragma unroll
+    for (u32 k = 0; k < md_input<KIND>::passes; k++)
+        x.weights[k] = KIND::norm ? norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane) : make_float4(0, 0, 0, 0);
+}
+// Asks for them.
+template <typename KIND> static __device__ __forceinline__ void input_ask(const md_ctx &ctx, md_input<KIND> &x, u32 tag) {
     constexpr u32 step = md_input<KIND>::step * 32; // entries
     const u32 end = min(KIND::tiles_in * 4, (x.until + 1) / 2 * 32), first = x.pair * 32 + ctx.lane;
     ask_entries<md_input<KIND>::passes>(
         x.v, tag, [&](u32 k) { return x.at + k * step; }, [&](u32 k) { return first + k * step < end; });
-#pragma unroll
-    for (u32 k = 0; k < md_input<KIND>::passes; k++)
-        x.weights[k] = KIND::norm ? norm_quad(norm, k * CONSUMER_WARPS + ctx.warp, ctx.lane) : make_float4(0, 0, 0, 0);
 }
 
 // Brings the input vector of the one column to shared memory, normalised where KIND has a norm: for all

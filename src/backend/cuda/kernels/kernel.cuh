@@ -30,7 +30,7 @@ static __device__ __forceinline__ u32 layer_of(u32 s) { return s < S_LAYERS ? 0 
 template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, md_stream &stream, u32 layer, md_best *best) {
     const u32 s = S_LAYERS + layer * S_A_LAYER;
     if (stage_begins(ctx, s + S_QKV) && stage_matrix<NC, md_qkv>(ctx, stream, s + S_QKV, layer, best)) return true;
-    // With one column: nothing to score where the layer's cache is bf16, nothing to merge where there is one block.
+    // With one column: nothing to score where the layer's cache is bf16, nothing to merge where there is one block, or few.
     const bool no_scores = COLUMNS == 1 && !layer_cache(ctx, 0, layer).bits;
 #pragma unroll 1
     for (u32 i = no_scores; i < 2; i++) { // one body: S_SCORES, then S_ATTN
@@ -39,7 +39,8 @@ template <int NC> static __device__ __forceinline__ bool run_layer(md_ctx &ctx, 
                                                     TAG(ctx, s + S_MERGE)))
             return true;
     }
-    const bool no_merge = COLUMNS == 1 ? ctx.p->col[0].position + ctx.step < ATTN_ROWS : !columns_of(ctx, [](uint4 place, u32) { return place.w > 1; });
+    const bool no_merge = COLUMNS == 1 ? ctx.p->col[0].position + ctx.step < (md_merges<md_out>::possible ? MERGE_FEW : 1) * ATTN_ROWS
+                                       : !columns_of(ctx, [](uint4 place, u32) { return place.w > 1; });
     if (!no_merge && stage_begins(ctx, s + S_MERGE) && stage_merge(ctx, TAG(ctx, s + S_ATTN), TAG(ctx, s + S_MERGE))) return true;
     if (stage_begins(ctx, s + S_OUT) && stage_matrix<NC, md_out>(ctx, stream, s + S_OUT, layer, best)) return true;
     if (stage_begins(ctx, s + S_GATE_UP) && stage_matrix<NC, md_gate_up>(ctx, stream, s + S_GATE_UP, layer, best)) return true;

@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, ATTENTION_CTAS) md_prefi
     const u32 begin = blockIdx.z * ATTN_ROWS, last = column.position + span.count - 1;
     if (begin > last) return;
     md_ctx ctx;
-    ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32;
+    ctx.tid = threadIdx.x, ctx.warp = threadIdx.x / 32, ctx.lane = threadIdx.x % 32, ctx.smem = shared_address(shared);
     const md_kv_layer kv = ((const md_kv_layer *)column.kv)[p.layer];
     md_item item;
     item.head = blockIdx.y, item.block = blockIdx.z, item.own = false;
@@ -59,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, ATTENTION_CTAS) md_prefi
             }
             const u64 at = ((u64)(c - p.first) * Q_HEADS + head) * p.blocks + item.block;
             float2 *out = (float2 *)((float *)p.partials + at * HEAD_DIM + tile * 16) + t;
-            out[0] = make_float2(o[0], o[1]), out[4] = make_float2(o[2], o[3]);
-            if (tile == 0 && t == 0) ((float2 *)p.stats)[at] = make_float2(SH_OUT[h * 3 * PARTIAL_ENTRIES], l);
+            out[0] = make_float2(partial_cut(o[0]), partial_cut(o[1])), out[4] = make_float2(partial_cut(o[2]), partial_cut(o[3]));
+            if (tile == 0 && t == 0) ((float2 *)p.stats)[at] = make_float2(SH_OUT[h * OUT_STRIDE + HEAD_DIM], l);
         }
     }
 }

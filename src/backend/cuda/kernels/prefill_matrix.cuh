@@ -46,21 +46,18 @@ template <u32 CELL, u32 UNITS, typename SHAPE> struct md_copies {
 #pragma unroll
         for (u32 i = 0; i + 1 < SHAPE::buffers; i++) ask(turn + i, i < blocks);
     }
-    static __device__ __forceinline__ void copy(u32 to, const void *from) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-    }
     // Asks for block `turn` where there is one; a group of copies in any case.
     __device__ __forceinline__ void ask(u32 turn, bool any) {
         const u32 to = shared_address(shared) + turn % SHAPE::buffers * SHAPE::buffer + threadIdx.x * UNIT;
         if (any) {
 #pragma unroll
             for (u32 at = 0; at < input_units; at += SHAPE::threads)
-                if (at + SHAPE::threads <= input_units || threadIdx.x < input_units - at) copy(to + at * UNIT, input + at * UNIT);
+                if (at + SHAPE::threads <= input_units || threadIdx.x < input_units - at) copy16_async(to + at * UNIT, input + at * UNIT);
             input += INPUT_BYTES;
 #pragma unroll
             for (u32 r = 0; r < rounds; r++) {
                 const u32 at = r * SHAPE::threads;
-                if (at + SHAPE::threads <= weight_units || threadIdx.x < weight_units - at) copy(to + SHAPE::weights + at * UNIT, from[r]);
+                if (at + SHAPE::threads <= weight_units || threadIdx.x < weight_units - at) copy16_async(to + SHAPE::weights + at * UNIT, from[r]);
                 from[r] += UNITS * UNIT;
             }
         }

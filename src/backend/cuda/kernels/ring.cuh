@@ -57,17 +57,20 @@ static __device__ __forceinline__ void stream_land(md_stream &s, u32 want, u32 l
     __syncwarp(); // what one lane has seen land, all may read
     s.have = want;
 }
-// The same where segments land one after the other: with one in flight a segment is asked for when the one before it has
-// landed, so that the last tells for all. Its slot's earlier segment has been given back.
+// The same in the layers, where a segment is asked for when the one WINDOW_LAYERS before it has landed, so that the last
+// ones tell for all. Their slots' earlier segments have been given back.
 static __device__ __forceinline__ void stream_land_last(md_stream &s, u32 want, u32 deadline_us) {
     if (s.have >= want) return;
-    const u32 last = want - 1;
-    if (!mbar_test(full_of(s.ring, last), last / RING_SEGMENTS & 1) && !s.failed) s.failed = stream_late(s.ring, last, deadline_us);
+#pragma unroll
+    for (u32 k = 0; k < WINDOW_LAYERS; k++) {
+        const u32 i = max(s.have, want - 1 - smaller(k, want - 1));
+        if (RARELY(!mbar_test(full_of(s.ring, i), i / RING_SEGMENTS & 1)) && !s.failed) s.failed = stream_late(s.ring, i, deadline_us);
+    }
     s.have = want;
 }
-// Lands everything up to and including unit `last`. ONE_BY_ONE: of a stage that fits the ring, in the layers.
-template <bool ONE_BY_ONE> static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 lane, u32 deadline_us) {
-    if (ONE_BY_ONE && WINDOW_LAYERS == 1)
+// Lands everything up to and including unit `last`. IN_LAYERS: of a layer's stage that fits the ring.
+template <bool IN_LAYERS> static __device__ __forceinline__ void stream_need(md_stream &s, u32 last, u32 lane, u32 deadline_us) {
+    if (IN_LAYERS && WINDOW_LAYERS <= 2)
         stream_land_last(s, last / SEGMENT_UNITS + 1, deadline_us);
     else
         stream_land(s, last / SEGMENT_UNITS + 1, lane, deadline_us);
@@ -151,7 +154,7 @@ drain: // shared memory must not be left while copies into it are under way
         while (!mbar_test(full_of(ring, i), i / RING_SEGMENTS & 1)) {}
 }
 #else
-template <bool ONE_BY_ONE> static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
+template <bool IN_LAYERS> static __device__ __forceinline__ void stream_need(md_stream &, u32, u32, u32) {}
 static __device__ __forceinline__ bool stream_fits(const md_stream &, u32) { return true; }
 static __device__ __forceinline__ void stream_release(md_stream &, u32, u32) {}
 static __device__ __forceinline__ md_stream stream_turn(md_stream s, u32, u32, u32, u32) { return s; }

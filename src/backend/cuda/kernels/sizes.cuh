@@ -31,7 +31,8 @@ typedef unsigned long long u64;
 
 #define ATTN_ROWS 128 // positions of one attention block on the GPU
 #define REP (Q_HEADS / KV_HEADS)
-#define PARTIAL_ENTRIES ((HEAD_DIM + 2 + 2) / 3) // a partial {m, l, o[HEAD_DIM]} in entries of 3 fp32 and a tag
+#define PARTIAL_ENTRIES (HEAD_DIM / 4 + 1) // of a partial: four outputs each, then {m, l} (attention.cuh)
+#define OUT_STRIDE (HEAD_DIM + 4)
 #define S_STRIDE (ATTN_ROWS + 8)
 #define HEAD_SETS ((REP + 7) / 8)         // of 8 query heads that share a kv head
 #define QUERY_STRIDE (HEAD_DIM * 2 + 64)  // bytes; shifts the banks of rows
@@ -117,7 +118,7 @@ struct md_map { // bytes from the start of shared memory
     // attention
     static constexpr u32 scores = work;
     static constexpr u32 out = scores + align128(HEAD_SETS * 8 * S_STRIDE * 4);
-    static constexpr u32 rows = out + align128(REP * 3 * PARTIAL_ENTRIES * 4);
+    static constexpr u32 rows = out + align128(REP * OUT_STRIDE * 4);
     static constexpr u32 v = rows; // bf16 caches
     static constexpr u32 queries = v + align128(ATTN_ROWS * V_STRIDE);
     static constexpr u32 own_key = queries + align128(HEAD_SETS * 8 * QUERY_STRIDE);
@@ -168,7 +169,7 @@ struct md_kv_layer;
 #define SH_RED ((float *)(shared + md_map::red))      // [tiles of a round][split][16][COLUMNS] partial sums
 #define SH_PARTS ((float *)(shared + md_map::parts))  // [COLUMNS][CONSUMER_WARPS] partial sums of squares; of several columns, of two stages in turn
 #define SH_SCORES ((float *)(shared + md_map::scores)) // [HEAD_SETS * 8][S_STRIDE]
-#define SH_OUT ((float *)(shared + md_map::out))       // [REP][3 * PARTIAL_ENTRIES] {m, l, o}
+#define SH_OUT ((float *)(shared + md_map::out))       // [REP][OUT_STRIDE] {o[HEAD_DIM], m, l}
 #define SH_V (shared + md_map::v)                      // [ATTN_ROWS][V_STRIDE] bf16
 #define SH_QUERIES (shared + md_map::queries)          // [HEAD_SETS * 8][QUERY_STRIDE] bf16
 #define SH_OWN_KEY (shared + md_map::own_key)          // [HEAD_DIM] bf16, the token's own

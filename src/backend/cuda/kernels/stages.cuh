@@ -148,7 +148,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                         : is_kind<KIND, md_qkv> ? AUX_ATTN_NORM + layer * (T_X * 16)
                                                 : AUX_FFN_NORM + layer * (T_X * 16);
     if constexpr (NC > 1) digits_share<KIND>(ctx, PARAM_AUX(p, norm_at), tag - 1, tag);
-    if (count == 0) return false;
+    if (RARELY(count == 0)) return false;
     constexpr u32 pair = is_kind<KIND, md_gate_up> ? 1 : 0;                  // an item is 1 << pair tiles
     constexpr u32 fit = RED_ROUND(NC) / (16 * NC) / KIND::split & ~1u;          // tiles a round
     constexpr bool out = is_kind<KIND, md_out>, adds = out || is_kind<KIND, md_down>; // rows are added to the residual
@@ -163,7 +163,7 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     if (fits) stream_need<!is_kind<KIND, md_head>>(stream, end - 1, ctx.lane, p->deadline_us);
     SPENT(WEIGHTS);
     if constexpr (NC == 1)
-        input_ask<KIND>(ctx, input, tag - 1, PARAM_AUX(p, norm_at));
+        input_begin<KIND>(ctx, input, PARAM_AUX(p, norm_at));
     else if constexpr (slices)
         digits_ask<KIND>(ctx, slices_in, ctx.warp * KIND::blocks / KIND::split, (ctx.warp + 1) * KIND::blocks / KIND::split, tag);
     else
@@ -181,40 +181,49 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
         old = load_entry(entry_of(p, old_vector, T_X, c, first + item0, r / 4));
     const u32 out_at = NC == 1 ? halves_at<KIND>(ctx) : ctx.smem + md_map::red;
     md_lane<NC> lane = lane_of<NC, KIND>(ctx, stream, tiles, columns);
+    // Asked for here, so that the answer comes when all else is ready: a CTA that is late finds all there at its first look.
+    constexpr bool merges = md_merges<KIND>::possible;
+    const u32 blocks = NC == 1 ? (p->col[0].position + ctx.step) / ATTN_ROWS + 1 : 0;
+    const bool merged = merges && blocks > 1 && blocks <= MERGE_FEW; // the input comes as partials
+    if (NC == 1 && !merged) input_ask<KIND>(ctx, input, tag - 1);
     md_kept<KIND> kept; // the warp's first tile
     constexpr bool keep = md_kept<KIND>::possible;
     if constexpr (keep) kept_load<KIND>(kept, lane, ctx.lane);
     SPENT(SETUP);
-    if constexpr (NC == 1)
-        load_column<KIND>(ctx, input, tag - 1);
-    else if constexpr (slices)
+    if constexpr (merges)
+        if (merged) load_merged<KIND>(ctx, input, tag - (S_OUT - S_ATTN), blocks);
+    if constexpr (NC == 1) {
+        if (!merged) load_column<KIND>(ctx, input, tag - 1);
+    } else if constexpr (slices) {
         consumers_sync(); // others may still be adding sums of the stage before
-    else
+    } else {
         columns_load<KIND>(ctx, columns_in, tag);
+    }
 #pragma unroll 1
     for (u32 done = 0; done < all; done += fit) {
         u32 n = min(fit, all - done);
         constexpr bool known = NC == 1 && !is_kind<KIND, md_head>; // a case of its own where it is the usual one
         u32 red = lane.red;
         if constexpr (keep)
-            if (fits && !done && lane.tile < n) {
+            if (USUALLY(fits && !done) && lane.tile < n) {
                 kept_sum<KIND>(kept, lane, red, ctx.lane);
                 red += TILE_RED(NC);
                 lane_next<NC, KIND>(stream, tiles, lane, 1);
             }
         if constexpr (slices)
             slices_product<NC, KIND>(ctx, stream, tiles, lane, slices_in, done == 0, red, done + n, fits, tag);
-        else if (known && fits)
+        else if (known && USUALLY(fits))
             tiles_product<NC, KIND, known>(ctx, stream, tiles, lane, red, done + n, true, columns);
         else
             tiles_product<NC, KIND, false>(ctx, stream, tiles, lane, red, done + n, fits, columns);
-        if (stream.failed || ctx.failed) {
+        if (RARELY(stream.failed || ctx.failed)) {
             u64 long_ago = 1; // the weights did not come: said as a wait for their position
             if (!ctx.failed) wait_over((u32 *)p->report, 0, stage, tiles.start, stream.have, long_ago);
             ctx.failed = true;
             failure_note(ctx);
         }
         consumers_sync();
+        const bool failed = is_failure(ctx, failure_word(ctx));
         SPENT(ARITHMETIC);
         const u32 items = n >> pair;
         u32 sums = out_at;
@@ -231,14 +240,13 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
                 y = row_sum<NC, KIND::split>(at);
                 if (pair) up = row_sum<NC, KIND::split>(at + KIND::split * 16 * NC * 4);
             }
-            const u32 noted = failure_word(ctx);
-            const bool valid = there & (NC > 1 || half == 0) & !is_failure(ctx, noted);
+            const bool valid = there & (NC > 1 || half == 0) & !failed;
             if (adds && there && (done || base != (NC == 1 ? ctx.warp : 0))) old = load_entry(entry_of(p, old_vector, T_X, c, tile, r / 4));
             tile_end<NC, KIND>(ctx, layer, y, up, tile, c, valid, old, old_tag, tag, best);
         }
-        if (is_failure(ctx, failure_word(ctx))) return true;
+        if (RARELY(failed)) return true;
         SPENT(OUT);
-        if (done + fit < all) consumers_sync(); // the sums are about to be overwritten
+        if (RARELY(done + fit < all)) consumers_sync(); // the sums are about to be overwritten
     }
     stream_release(stream, tiles.end, ctx.lane); // all of it has landed
     if (NC == 1) ctx.red ^= RED_FLOATS / 2; // others may still be adding when this warp has its next partial sums
