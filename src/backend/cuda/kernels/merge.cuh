@@ -17,8 +17,8 @@ static __device__ __forceinline__ float value_of(uint4 e, u32 slot) {
 static __device__ __forceinline__ void merge_brief(md_ctx &ctx, u32 c, u32 head, u32 tile, u32 blocks, u32 tag_partials, u32 tag) {
     const md_params *p = ctx.p;
     constexpr u32 half_parts = MERGE_PARTS / 2, n = 2 * half_parts; // blocks of a lane: of half the parts, two of each
-    const u32 dim = ctx.lane % 16, first = ctx.lane / 16 * half_parts, at = 2 + tile * 16 + dim;
-    const uint4 *row = partial_entry(p, c, head, first, at / 3), *heads = partial_entry(p, c, head, ctx.lane, 0);
+    const u32 dim = ctx.lane % 16, first = ctx.lane / 16 * half_parts, at = tile * 16 + dim;
+    const uint4 *row = partial_entry(p, c, head, first, at / 4), *heads = partial_entry(p, c, head, ctx.lane, HEAD_DIM / 4);
     pin(row), pin(heads);
     auto block_of = [&](u32 k) { return k / half_parts * MERGE_PARTS + k % half_parts; }; // from the lane's first on
     uint4 stats[1], v[n]; // {m, l} of block `lane`; values, asked for when these have come (as in digits_wait)
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void merge_brief(md_ctx &ctx, u32 c, u32 head,
 #pragma unroll
     for (u32 k = 0; k < n; k++) {
         const float weight = __shfl_sync(~0u, w, first + block_of(k));
-        if (first + block_of(k) < blocks) part[k % half_parts] = fmaf(value_of(v[k], at % 3), weight, part[k % half_parts]);
+        if (first + block_of(k) < blocks) part[k % half_parts] = fmaf(value_of(v[k], at % 4), weight, part[k % half_parts]);
     }
 #pragma unroll
     for (u32 half = 0; half < 2; half++) { // the upper lanes go on where the lower ones ended
