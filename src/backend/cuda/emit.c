@@ -235,7 +235,7 @@ static void emit_target(md_buf *out, const md_cuda_shape *shape, const md_cuda_t
     define_tuned(out, options, "SPLIT_DOWN", shape->split_down, NULL);
     define_tuned(out, options, "SPLIT_HEAD", shape->split_head, NULL);
     define_tuned(out, options, "POLL_NS", 0, "pause between two looks at an entry");
-    define_tuned(out, options, "LOOKS", 4, "at entries between two jumps back");
+    define_tuned(out, options, "LOOKS", options->columns > 1 ? 2 : 4, "at entries between two jumps back");
     define(out, "SHARED_BYTES", target->shared_bytes, NULL);
     define(out, "HAS_RING", target->ring || options->prefill, "weights are read in shared memory, not where they lie");
     define_tuned(out, options, "SEGMENT_BYTES", md_cuda_segment_bytes(target->shared_bytes), "of one bulk copy");

@@ -5,7 +5,9 @@
 #include "backend/cuda/engine.h"
 #include "base/checked.h"
 
-enum { HOME_STRIDE = 37 }; // spreads the first blocks of several sequences over the workers
+// 2^32 divided by the golden ratio: multiples of it, however many, leave no wide gaps. Spreads the first blocks of
+// several sequences over the workers, so that few have blocks of two of them.
+#define HOME_STRIDE 0x9e3779b9u
 
 static const md_snapshot *model_of(const md_cuda_engine *engine) { return engine->base.snapshot; }
 
@@ -75,7 +77,7 @@ md_status md_cuda_kv_open(md_engine *base, uint32_t context, md_kv **out, md_err
     md_cuda_kv *kv = calloc(1, sizeof *kv);
     if (!kv) return md_fail(err, MD_E_MEMORY, "out of memory");
     kv->context = context;
-    kv->home = engine->caches_opened++ * HOME_STRIDE % engine->groups;
+    kv->home = (uint32_t)((uint64_t)(uint32_t)(engine->caches_opened++ * HOME_STRIDE) * engine->groups >> 32);
     kv->layer = calloc(model->layers, sizeof *kv->layer);
     if (!kv->layer) {
         status = md_fail(err, MD_E_MEMORY, "out of memory");

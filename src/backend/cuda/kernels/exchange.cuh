@@ -109,10 +109,10 @@ static __device__ __forceinline__ void ask_entries(uint4 (&v)[N], u32 tag, At at
         if (valid(k)) v[k] = load_entry(at(k));
     }
 }
-template <u32 N, bool VECTOR, u32 SIDE_BY_SIDE = LOOKS, u32 BITS = ~0u, typename At>
+template <u32 N, bool VECTOR, u32 SIDE_BY_SIDE = LOOKS, typename At>
 static __device__ __forceinline__ void wait_asked(md_ctx &ctx, uint4 (&v)[N], u32 tag, At at) {
     u64 start = 0;
-    auto missing = [&](u32 k) { return VECTOR ? !is_there(v[k], tag) : ((v[k].w ^ tag) & BITS) != 0; };
+    auto missing = [&](u32 k) { return VECTOR ? !is_there(v[k], tag) : v[k].w != tag; };
 #pragma unroll 1
     for (u32 turn = 1;; turn++) {
 #pragma unroll

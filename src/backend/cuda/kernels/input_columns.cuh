@@ -8,10 +8,7 @@
 // Entries are what the tensor cores' lanes want: lane 4 c + t of operand B has 32 bytes of column c's digits of a block,
 // which three entries {three words, tag} bring, the last with one word more: of t = 0 the block's unit, of t = 1 .. the sums of
 // its sets. Where weights are not quantized, three more bring the lane's 16 values as bf16. Entry j of a block's lane is entry
-// (block * LANE_ENTRIES + j) * 32 + lane of the stage's digits. A block's last entry carries its tag with one bit changed as soon
-// as what it is made of has come.
-
-#define SOON 0x80000000u
+// (block * LANE_ENTRIES + j) * 32 + lane of the stage's digits.
 
 static __device__ __forceinline__ uint4 *lane_entry(const md_params *p, u32 digits, u32 block, u32 j, u32 lane) {
     return (uint4 *)p->exchange + digits + (block * LANE_ENTRIES + j) * 32 + lane;
@@ -33,17 +30,16 @@ static __device__ __forceinline__ md_digits_made made_of(const md_ctx &ctx) {
 }
 
 // The entries that a lane puts of each pair of blocks of column c: of three lanes' words a lane of B, so that 24 lanes have one;
-// where bf16 values are needed too, each has a second. Entries that everyone looks at first are those of lanes 0 to 7.
+// where bf16 values are needed too, each has a second.
 template <typename KIND> struct md_puts {
     u32 word[3];  // where the words lie in the place, of the pair's first entry
     u32 entry, b; // of the stage's digits, of pair 0; the entry's block of the pair
     bool any;
 };
 template <typename KIND> static __device__ __forceinline__ md_puts<KIND> puts_of(const md_ctx &ctx, u32 c) {
-    const u32 l = ctx.lane, k = l - 8;
+    const u32 t = ctx.lane % 12 / 3, j = ctx.lane % 3;
     md_puts<KIND> x;
-    x.any = l < 24, x.b = l < 8 ? l / 4 : k / 8 % 2;
-    const u32 t = l < 8 ? l % 4 : k % 8 / 2, j = l < 8 ? 2 : k % 2;
+    x.any = ctx.lane < 24, x.b = ctx.lane / 12 % 2;
 #pragma unroll
     for (u32 i = 0; i < 3; i++) {
         const u32 w = 3 * j + i; // of the lane of B's eight, and what comes with them
@@ -55,10 +51,6 @@ template <typename KIND> static __device__ __forceinline__ md_puts<KIND> puts_of
 template <typename KIND> static __device__ __forceinline__ uint4 *put_at(const md_ctx &ctx, const md_puts<KIND> &x, u32 pair) {
     return lane_entry(ctx.p, KIND::digits, 2 * pair, 0, x.entry);
 }
-// Says that a pair's digits will come soon: who waits for them may ask for everything.
-template <typename KIND> static __device__ __forceinline__ void pair_announce(const md_ctx &ctx, const md_puts<KIND> &x, u32 pair, u32 tag) {
-    if (ctx.lane < 8 && 2 * pair + x.b < KIND::blocks) put_entry(ctx, put_at(ctx, x, pair) + (LANE_ENTRIES - 3) * 32, 0, 0, 0, tag ^ SOON);
-}
 // Puts pair `k` of the place, which is pair `pair` of the column.
 template <typename KIND> static __device__ __forceinline__ void pair_put(const md_ctx &ctx, const md_puts<KIND> &x, u32 k, u32 pair, u32 tag) {
     if (!x.any || 2 * pair + x.b >= KIND::blocks) return;
@@ -66,7 +58,7 @@ template <typename KIND> static __device__ __forceinline__ void pair_put(const m
     for (u32 j = 0; j < LANE_ENTRIES; j += 3) { // digits; bf16 values, which lie as the digits do
         const u32 from = k * (2 * MADE_BYTES) + (j ? MADE_WIDE : 0);
         put_entry(ctx, put_at(ctx, x, pair) + j * 32, shared_u32(x.word[0] + from), shared_u32(x.word[1] + from),
-                  shared_u32(x.word[2] + (j && ctx.lane < 8 ? 0 : from)), tag);
+                  shared_u32(x.word[2] + (j && ctx.lane % 3 == 2 ? 0 : from)), tag);
     }
 }
 
@@ -83,8 +75,6 @@ template <typename KIND> static __device__ __forceinline__ void column_make(md_c
     const md_puts<KIND> puts = puts_of<KIND>(ctx, c);
     wait_asked<passes, true>(ctx, v, tag_in, [&](u32 k) { return at + k * step; });
     SPENT(HANDOFF);
-#pragma unroll
-    for (u32 k = 0; k < passes; k++) pair_announce<KIND>(ctx, puts, k * CONSUMER_WARPS + ctx.warp, tag);
     float squares = 0;
 #pragma unroll
     for (u32 k = 0; k < passes; k++) squares = squares_of(v[k], squares);
@@ -132,7 +122,6 @@ template <typename KIND> static __device__ __forceinline__ void digits_share(md_
             uint4 v[1];
             wait_entries<1, true>(ctx, v, tag_in, [&](u32) { return at; }, [&](u32) { return entry < KIND::tiles_in * 4; });
             SPENT(HANDOFF);
-            pair_announce<KIND>(ctx, puts, pair, tag);
             uint2 x[1] = {make_uint2(v[0].x, v[0].y)};
             const float4 none[1] = {};
             digits_make<1, false>(x, 0, 1, made_of(ctx), 0, 2, ctx.lane, 0, none);
@@ -148,8 +137,8 @@ template <typename KIND> static __device__ __forceinline__ void digits_share(md_
 // ---- and brought by everyone ---------------------------------------------------------------------------------------
 
 // N blocks' entries of a lane, STEP blocks apart; lanes of columns that are not there have none, nor have blocks from `until` on.
-// ALL: none of the blocks is. Until the last one has come, or will come soon, only that is looked at: all warps of all CTAs wait
-// here, and asking for everything all the while would take what L2 has.
+// ALL: none of the blocks is. Until the last one has come, only that is looked at: all warps of all CTAs wait here, and asking
+// for everything all the while would take what L2 has.
 template <u32 N, u32 STEP, bool ALL> struct md_digits_asked {
     uint4 v[N * LANE_ENTRIES];
     const uint4 *at;
@@ -169,9 +158,10 @@ static __device__ __forceinline__ void digits_ask(const md_ctx &ctx, md_digits_a
 }
 template <u32 N, u32 STEP, bool ALL> static __device__ __forceinline__ void digits_wait(md_ctx &ctx, md_digits_asked<N, STEP, ALL> &in, u32 tag) {
     uint4 last[1] = {in.v[in.last]};
-    wait_asked<1, false, LOOKS, ~SOON>(ctx, last, tag, [&](u32) { return in.at + in.entry(in.last); });
+    wait_asked<1, false>(ctx, last, tag, [&](u32) { return in.at + in.entry(in.last); });
     ask_entries<N * LANE_ENTRIES>(
-        in.v, tag, [&](u32 k) { return in.at + in.entry(k); }, [&](u32 k) { return ALL ? in.blocks > 0 : k / LANE_ENTRIES < in.blocks; });
+        in.v, tag, [&](u32 k) { return in.at + in.entry(k); }, [&](u32 k) { return k < in.last && (ALL ? in.blocks > 0 : k / LANE_ENTRIES < in.blocks); });
+    in.v[in.last] = last[0];
     wait_asked<N * LANE_ENTRIES, false, 1>(ctx, in.v, tag, [&](u32 k) { return in.at + in.entry(k); });
 }
 // Of block k: the lane's 16 bytes of digit (or half of the bf16 values) d, and what comes with them.
