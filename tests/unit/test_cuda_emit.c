@@ -115,6 +115,7 @@ static void an_odd_model(void **state) {
         "\"attention_bias\": true, \"mlp_bias\": true, \"_synth\": {\"scales\": \"F16\", \"weights\": \"F16\"}";
     char *dir = mm_make(&shape, 1);
     compiles(dir, "sm_90a", 1);
+    compiles(dir, "sm_90a", 8);
     compiles(dir, "sm_90a", PROMPTS);
     mm_remove(dir);
 }
