@@ -4,12 +4,12 @@
 //   - a matrix stage's item waits for the whole of its input; items of attention, scores and merge wait for a part of
 //     theirs, and the items of such a stage together for all of it;
 //   - a stage that adds to a vector reads of it just what it overwrites itself.
-// With several columns an item of a matrix stage waits for the digits of its whole input instead, each put by a CTA that
-// has read what they are made of (kernels/input_columns.cuh); so it still knows all that the input's writers knew. The
-// digits themselves are read by that stage alone, and put again when a later input of the same kind has come: after all
-// of its items.
-// So when an item of stage s puts its output, these stages are known to be over, all of their items: what the writers
-// of its inputs knew, and, where s waits for a whole vector, its writer and whatever that had to wait for.
+// With several columns an item of a matrix stage waits for the digits of its whole input instead, each put by a CTA
+// that has read what they are made of (kernels/input_columns.cuh); so it still knows all that the input's writers knew.
+// The digits themselves are read by that stage alone, and put again when a later input of the same kind has come: after
+// all of its items. So when an item of stage s puts its output, these stages are known to be over, all of their items:
+// what the writers of its inputs knew, and, where s waits for a whole vector, its writer and whatever that had to wait
+// for.
 #include "backend/cuda/shape.h"
 
 enum { WINDOW = 1 + 2 * MD_CUDA_STAGES_A_LAYER }; // the embedding and two layers: all layers are alike

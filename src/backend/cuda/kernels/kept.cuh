@@ -18,16 +18,18 @@ template <u32 CELL, typename KIND> static __device__ __forceinline__ void kept_t
     constexpr u32 size = block_units(CELL, 0, 1) * UNIT;
 #pragma unroll
     for (u32 i = 0; i < KIND::most; i++) {
-        md_codes<1> w;
-        codes_read<CELL>(w, x.lies + i * size + lane * 16);
+        md_codes<1> w = {};
+        kept.scales[i] = make_uint2(0, 0);
+        if (KIND::even || i < x.count) {
+            codes_read<CELL>(w, x.lies + i * size + lane * 16);
+            kept.scales[i] = stream_uint2(x.lies + i * size + code_units(CELL) * UNIT + (lane >> 2) * 8);
+        }
         kept.first[i] = w.first, kept.second[i] = w.second;
-        kept.scales[i] = stream_uint2(x.lies + i * size + code_units(CELL) * UNIT + (lane >> 2) * 8);
     }
 #pragma unroll
     for (u32 i = 0; i < KIND::most; i++) pin(kept.first[i]), pin(kept.second[i]);
 }
-// Where the warp has no tile, or the stage's weights have not all landed, it is something else of the ring, and not used:
-// registers that are not always written would be kept for the whole token.
+// All of the stage's weights have landed.
 template <typename KIND> static __device__ __forceinline__ void kept_load(md_kept<KIND> &kept, const md_lane<1> &x, u32 lane) {
     switch (x.format) {
 #define FORMAT_CASE(id, cell, wide, sets)                                                                              \
@@ -36,6 +38,12 @@ template <typename KIND> static __device__ __forceinline__ void kept_load(md_kep
 #undef FORMAT_CASE
     default: __builtin_unreachable();
     }
+}
+
+// Where there is none: registers that are not always written would be kept for the whole token.
+template <typename KIND> static __device__ __forceinline__ void kept_clear(md_kept<KIND> &kept) {
+#pragma unroll
+    for (u32 i = 0; i < KIND::most; i++) kept.first[i] = kept.second[i] = make_uint4(0, 0, 0, 0), kept.scales[i] = make_uint2(0, 0);
 }
 
 // Its partial sums to `red`.

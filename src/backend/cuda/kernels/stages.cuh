@@ -188,7 +188,12 @@ static __device__ __forceinline__ bool stage_matrix(md_ctx &ctx, md_stream &stre
     if (NC == 1 && !merged) input_ask<KIND>(ctx, input, tag - 1);
     md_kept<KIND> kept; // the warp's first tile
     constexpr bool keep = md_kept<KIND>::possible;
-    if constexpr (keep) kept_load<KIND>(kept, lane, ctx.lane);
+    if constexpr (keep) {
+        if (USUALLY(fits) && lane.tile < min(fit, all))
+            kept_load<KIND>(kept, lane, ctx.lane);
+        else
+            kept_clear<KIND>(kept);
+    }
     SPENT(SETUP);
     if constexpr (merges)
         if (merged) load_merged<KIND>(ctx, input, tag - (S_OUT - S_ATTN), blocks);
