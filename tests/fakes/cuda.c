@@ -1,9 +1,13 @@
 // libcuda.so.1, faked (fake_cuda.h).
 #include "fakes/fake_cuda.h"
 
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cuda/dl.h"
 #include "backend/cuda/params.h"
@@ -85,13 +89,24 @@ FAKE(cuCtxSetCurrent, (CUcontext context)) {
     (void)context;
     return 0;
 }
+// A shared object that nvrtc.c has made: kernels that run (emulate.hpp).
+static CUresult load(CUmodule *module, const void *image) {
+    const Elf64_Ehdr *head = image;
+    char path[] = "/tmp/fake-cuda-XXXXXX";
+    int file = mkstemp(path);
+    const size_t bytes = head->e_shoff + (size_t)head->e_shnum * head->e_shentsize;
+    bool written = file >= 0 && write(file, image, bytes) == (ssize_t)bytes;
+    *module = written ? (CUmodule)dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (file >= 0) close(file), unlink(path);
+    return *module ? state() : FAKE_INVALID;
+}
 FAKE(cuModuleLoadData, (CUmodule * module, const void *image)) {
-    (void)image;
+    if (memcmp(image, ELFMAG, SELFMAG) == 0) return load(module, image);
     *module = (CUmodule)&fake;
     return state();
 }
 FAKE(cuModuleUnload, (CUmodule module)) {
-    (void)module;
+    if ((void *)module != &fake) dlclose(module);
     return state();
 }
 // The kernels that have been asked for, by name.
@@ -99,26 +114,28 @@ enum { DEFAULT_SHARED = 48 << 10 };
 typedef struct kernel {
     char name[48];
     unsigned shared; // memory that a launch may ask for
+    CUmodule module;
+    void *code; // of a module that runs
 } kernel;
-static kernel kernels[64];
+static kernel kernels[256];
 
 static bool is(CUfunction function, const char *name) { return strcmp(((const kernel *)function)->name, name) == 0; }
 
 FAKE(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name)) {
-    (void)module;
     kernel *k = kernels;
-    while (k->name[0] && strcmp(k->name, name) != 0) k++;
+    while (k->name[0] && (strcmp(k->name, name) != 0 || k->module != module)) k++;
     snprintf(k->name, sizeof k->name, "%s", name);
-    k->shared = DEFAULT_SHARED;
+    k->shared = DEFAULT_SHARED, k->module = module;
+    k->code = (void *)module != &fake ? dlsym(module, name) : NULL;
     *function = (CUfunction)k;
     return state();
 }
 // The only one that is asked for: md_prefill_sizes.
 FAKE(cuModuleGetGlobal_v2, (CUdeviceptr * out, size_t *bytes, CUmodule module, const char *name)) {
     static const md_cuda_prefill_sizes sizes = {{{384, 6, 65536}, {128, 2, 32768}}, 65536, 64, 12800};
-    (void)module, (void)name;
     *out = (CUdeviceptr)(uintptr_t)&sizes, *bytes = sizeof sizes;
-    return state();
+    if ((void *)module != &fake) *out = (CUdeviceptr)(uintptr_t)dlsym(module, name);
+    return *out ? state() : FAKE_INVALID;
 }
 FAKE(cuFuncSetAttribute, (CUfunction function, int attribute, int value)) {
     if (attribute == CU_FUNC_MAX_DYNAMIC_SHARED && (unsigned)value > DEFAULT_SHARED)
@@ -255,8 +272,22 @@ static struct { // launches of the stream's capture, or of the graph made of the
     md_cuda_params params[1024];
 } captured;
 
-static CUresult launched(CUfunction function, unsigned shared, void **arguments) {
-    if (shared > ((const kernel *)function)->shared) return FAKE_INVALID;
+typedef struct shape {
+    unsigned grid[3], threads;
+} shape;
+typedef void emulate(const char *name, void *code, const unsigned *grid, unsigned threads, unsigned bytes,
+                     void **arguments);
+
+static CUresult launched(CUfunction function, unsigned shared, void **arguments, shape how) {
+    const kernel *k = (const kernel *)function;
+    if (shared > k->shared) return FAKE_INVALID;
+    if (k->code) {
+        emulate *run_it;
+        *(void **)&run_it = dlsym(k->module, "emulate");
+        fake.launches++;
+        run_it(k->name, k->code, how.grid, how.threads, shared, arguments);
+        return state();
+    }
     if (captured.on) {
         captured.function[captured.count] = function;
         memcpy(&captured.params[captured.count++], arguments[0], sizeof(md_cuda_params));
@@ -271,14 +302,15 @@ static CUresult launched(CUfunction function, unsigned shared, void **arguments)
     return 0;
 }
 #define GRID unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
-#define UNUSED (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)stream
+#define SHAPE                                                                                                          \
+    (shape) { {gx, gy, gz}, bx *by *bz }
 FAKE(cuLaunchKernel, (CUfunction function, GRID, CUstream stream, void **arguments, void **extra)) {
-    UNUSED, (void)extra;
-    return launched(function, shared, arguments);
+    (void)stream, (void)extra;
+    return launched(function, shared, arguments, SHAPE);
 }
 FAKE(cuLaunchCooperativeKernel, (CUfunction function, GRID, CUstream stream, void **arguments)) {
-    UNUSED;
-    return launched(function, shared, arguments);
+    (void)stream;
+    return launched(function, shared, arguments, SHAPE);
 }
 FAKE(cuStreamCreate, (CUstream * stream, unsigned flags)) {
     (void)flags;
@@ -331,6 +363,6 @@ FAKE(cuGraphLaunch, (CUgraphExec exec, CUstream stream)) {
     (void)exec, (void)stream;
     CUresult result = state();
     for (uint32_t i = 0; i < captured.count && !result; i++)
-        result = launched(captured.function[i], 0, (void *[]){&captured.params[i]});
+        result = launched(captured.function[i], 0, (void *[]){&captured.params[i]}, (shape){{1, 1, 1}, 1});
     return result;
 }

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""The CUDA kernels' own text, run on the host: NVRTC and driver are tests/fakes, which compile it with clang++ and let threads take turns
+(emulate.hpp). The gates are those of a GPU (tests/gpu), in small: launches a stage and one resident kernel give the same bits, for several
+columns and numbers of SMs; logits are near the CPU engine's; contexts across blocks of attention; prompts in launches of their own; models
+with groups of 32 and of 128, and with weights that are not quantized.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = os.path.abspath(sys.argv[1])
+TESTS = os.path.join(os.path.dirname(PROGRAM), "tests")
+GATES = os.path.join(TESTS, "gpu_gates")
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODEL = os.path.join(HERE, "..", "..", "models", "fairytales")
+
+
+def gates(folder, *arguments):
+    env = {**os.environ, "FAKE_NVRTC": os.path.join(HERE, "..", "fakes"), "LD_LIBRARY_PATH": os.path.join(TESTS, "fakes"),
+           "XDG_CACHE_HOME": os.path.join(folder, "cache"), "TMPDIR": folder}
+    done = subprocess.run([GATES, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    results = [line for line in done.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
+    print("\n".join(results), flush=True)
+    assert done.returncode == 0 and results and all(line.startswith("ok ") for line in results), f"{arguments}: {done.stdout}"
+    return results
+
+
+def synthetic(folder, name, quantization):
+    with open(os.path.join(MODEL, "config.json"), encoding="utf-8") as file:
+        shape = json.load(file)
+    shape.update({"num_hidden_layers": 2})
+    shape.pop("quantization_config", None)
+    shape.pop("quantization", None)
+    if quantization:
+        shape["quantization"] = quantization
+    config, model = os.path.join(folder, name + ".json"), os.path.join(folder, name)
+    with open(config, "w", encoding="utf-8") as file:
+        json.dump(shape, file)
+    subprocess.run([PROGRAM, "synth", "--config", config, "-o", model], check=True, stdout=subprocess.DEVNULL)
+    return model
+
+
+def main():
+    if not shutil.which("clang++") or not os.path.exists(GATES):
+        print("SKIPPED: needs clang++ and gpu_gates")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        gates(folder, "equal", MODEL, "2", "3")
+        gates(folder, "reference", MODEL, "8", "cpu-resident", "1e-3")
+        gates(folder, "context", MODEL, "130")
+        gates(folder, "prefill", MODEL, "9")
+        gates(folder, "nan", MODEL)
+        for name, quantization in (("groups-32", {"group_size": 32, "bits": 4, "mode": "affine"}),
+                                   ("groups-128", {"group_size": 128, "bits": 8, "mode": "affine"}), ("bf16", None)):
+            model = synthetic(folder, name, quantization)
+            gates(folder, "equal", model, "1", "2")
+            gates(folder, "reference", model, "4", "cpu-resident", "1e-3")
+
+
+main()
