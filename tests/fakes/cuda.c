@@ -63,7 +63,7 @@ FAKE(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device)) {
     (void)device;
     switch (attribute) {
     case CU_ATTR_SHARED_OPTIN: *value = 232448; break;
-    case CU_ATTR_SM_COUNT: *value = 4; break;
+    case CU_ATTR_SM_COUNT: *value = number("FAKE_CUDA_SMS") ? (int)number("FAKE_CUDA_SMS") : 4; break;
     case CU_ATTR_MAJOR: *value = fake.major; break;
     case CU_ATTR_MINOR: *value = fake.minor; break;
     case CU_ATTR_COOPERATIVE: *value = fake.cooperative; break;

@@ -50,10 +50,10 @@ struct emu_dim {
     unsigned x, y, z;
 };
 struct emu_cta;
-struct emu_warp { // a meeting of its 32 threads
+typedef uint32_t emu_words[8]; // of a thread
+struct emu_warp { // meetings of its 32 threads; what they bring to one stays until all have come to the next
     unsigned arrived, turn;
-    uint32_t word[32][8];
-    emu_cta *cta;
+    emu_words word[2][32];
 };
 struct emu_barrier {
     unsigned arrived, turn, any, result;
@@ -101,15 +101,15 @@ static inline void emu_wait(const unsigned *word, unsigned turn) {
 // ---- warps ---------------------------------------------------------------------------------------------------------
 
 static inline unsigned emu_lane() { return emu_self->thread.x % 32; }
-// All threads of the warp put words and go on when all have; the words stay until emu_part.
-static inline emu_warp *emu_meet() {
+// What the warp's threads bring to the next meeting; they write their own, meet, and read all.
+static inline emu_words *emu_table() { return emu_self->warp->word[emu_self->warp->turn & 1]; }
+static inline void emu_meet() {
     emu_warp *w = emu_self->warp;
     const unsigned turn = w->turn;
     if (++w->arrived == 32)
         w->arrived = 0, w->turn++;
     else
         emu_wait(&w->turn, turn);
-    return w;
 }
 template <typename T> static inline uint32_t emu_bits(T v) {
     uint32_t u;
@@ -123,12 +123,10 @@ template <typename T> static inline T emu_from(uint32_t u) {
     return v;
 }
 template <typename T> static inline T emu_shuffle(T v, unsigned from) {
-    emu_warp *w = emu_self->warp;
-    w->word[emu_lane()][0] = emu_bits(v);
+    emu_words *all = emu_table();
+    all[emu_lane()][0] = emu_bits(v);
     emu_meet();
-    const T result = emu_from<T>(w->word[from & 31][0]);
-    emu_meet();
-    return result;
+    return emu_from<T>(all[from & 31][0]);
 }
 #define SHUFFLES(T)                                                                                                    \
     static inline T __shfl_sync(unsigned, T v, unsigned from) { return emu_shuffle(v, from); }                         \
@@ -144,13 +142,12 @@ SHUFFLES(float) SHUFFLES(unsigned) SHUFFLES(int)
 SHUFFLES64(__shfl_sync) SHUFFLES64(__shfl_xor_sync) SHUFFLES64(__shfl_up_sync)
 static inline void __syncwarp() { emu_meet(); }
 template <typename T, typename F> static inline T emu_reduce(T v, F f) {
-    emu_warp *w = emu_self->warp;
-    w->word[emu_lane()][0] = emu_bits(v);
+    emu_words *all = emu_table();
+    all[emu_lane()][0] = emu_bits(v);
     emu_meet();
-    T all = emu_from<T>(w->word[0][0]);
-    for (int i = 1; i < 32; i++) all = f(all, emu_from<T>(w->word[i][0]));
-    emu_meet();
-    return all;
+    T result = emu_from<T>(all[0][0]);
+    for (int i = 1; i < 32; i++) result = f(result, emu_from<T>(all[i][0]));
+    return result;
 }
 static inline unsigned __reduce_max_sync(unsigned, unsigned v) { return emu_reduce(v, [](unsigned a, unsigned b) { return a > b ? a : b; }); }
 static inline unsigned __reduce_add_sync(unsigned, unsigned v) { return emu_reduce(v, [](unsigned a, unsigned b) { return a + b; }); }
@@ -265,42 +262,40 @@ static inline void ptx_bulk_copy(unsigned to, const void *from, unsigned bytes, 
 }
 
 // Matrix products: each lane brings its words of A and B; D as the manual lays it out.
-static inline void emu_operands(emu_warp *w, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
-    uint32_t *own = w->word[emu_lane()];
+static inline emu_words *emu_operands(unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+    emu_words *all = emu_table();
+    uint32_t *own = all[emu_lane()];
     own[0] = a0, own[1] = a1, own[2] = a2, own[3] = a3, own[4] = b0, own[5] = b1;
     emu_meet();
+    return all;
 }
 static inline float emu_half(unsigned word, unsigned i) { return emu_from<float>(i ? word & 0xffff0000u : word << 16); }
 static inline void ptx_mma_bf16(float &d0, float &d1, float &d2, float &d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
-    emu_warp *w = emu_self->warp;
-    emu_operands(w, a0, a1, a2, a3, b0, b1);
+    const emu_words *all = emu_operands(a0, a1, a2, a3, b0, b1);
     float *d[4] = {&d0, &d1, &d2, &d3};
     const unsigned g = emu_lane() / 4, t = emu_lane() % 4;
     for (unsigned i = 0; i < 4; i++) {
         double sum = 0; // 16 products: rounded once
         for (unsigned k = 0; k < 16; k++) {
             const unsigned pair = k % 8 / 2, upper = k / 8; // A: registers {row, row + 8} of columns 0..7, then of 8..15
-            sum += (double)emu_half(w->word[g * 4 + pair][upper * 2 + i / 2], k % 2) * emu_half(w->word[(2 * t + i % 2) * 4 + pair][4 + upper], k % 2);
+            sum += (double)emu_half(all[g * 4 + pair][upper * 2 + i / 2], k % 2) * emu_half(all[(2 * t + i % 2) * 4 + pair][4 + upper], k % 2);
         }
         *d[i] = (float)(sum + *d[i]);
     }
-    emu_meet();
 }
 static inline void ptx_mma_codes(int &d0, int &d1, int &d2, int &d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
-    emu_warp *w = emu_self->warp;
-    emu_operands(w, a0, a1, a2, a3, b0, b1);
+    const emu_words *all = emu_operands(a0, a1, a2, a3, b0, b1);
     int *d[4] = {&d0, &d1, &d2, &d3};
     const unsigned g = emu_lane() / 4, t = emu_lane() % 4;
     for (unsigned i = 0; i < 4; i++) {
         int sum = *d[i];
         for (unsigned half = 0; half < 2; half++)
             for (unsigned quad = 0; quad < 4; quad++) {
-                const uint32_t a = w->word[g * 4 + quad][half * 2 + i / 2], b = w->word[(2 * t + i % 2) * 4 + quad][4 + half];
+                const uint32_t a = all[g * 4 + quad][half * 2 + i / 2], b = all[(2 * t + i % 2) * 4 + quad][4 + half];
                 for (unsigned byte = 0; byte < 32; byte += 8) sum += (int)(a >> byte & 255) * (int8_t)(b >> byte);
             }
         *d[i] = sum;
     }
-    emu_meet();
 }
 static inline void ptx_mma_codes(int &d0, int &d1, int &d2, int &d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1, int c) {
     d0 = d1 = d2 = d3 = c;
@@ -309,17 +304,16 @@ static inline void ptx_mma_codes(int &d0, int &d1, int &d2, int &d3, unsigned a0
 
 // Four matrices of 8 rows of 16 bytes; lane 8 i + r has the address of row r of matrix i.
 static inline void emu_matrices(unsigned (&m)[4], unsigned row, bool transposed) {
-    emu_warp *w = emu_self->warp;
-    w->word[emu_lane()][0] = row;
+    emu_words *all = emu_table();
+    all[emu_lane()][0] = row;
     emu_meet();
     const unsigned g = emu_lane() / 4, t = emu_lane() % 4;
     for (unsigned i = 0; i < 4; i++) {
         uint16_t v[2];
         for (unsigned k = 0; k < 2; k++)
-            memcpy(&v[k], shared + (transposed ? w->word[8 * i + 2 * t + k][0] + 2 * g : w->word[8 * i + g][0] + 2 * (2 * t + k)), 2);
+            memcpy(&v[k], shared + (transposed ? all[8 * i + 2 * t + k][0] + 2 * g : all[8 * i + g][0] + 2 * (2 * t + k)), 2);
         m[i] = v[0] | (unsigned)v[1] << 16;
     }
-    emu_meet();
 }
 static inline void ptx_matrices(unsigned &a, unsigned &b, unsigned &c, unsigned &d, unsigned row) {
     unsigned m[4];
