@@ -123,7 +123,8 @@ static bool is(CUfunction function, const char *name) { return strcmp(((const ke
 
 FAKE(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name)) {
     kernel *k = kernels;
-    while (k->name[0] && (strcmp(k->name, name) != 0 || k->module != module)) k++;
+    while (k->name[0] && (strcmp(k->name, name) != 0 || k->module != module))
+        if (++k == kernels + sizeof kernels / sizeof *kernels) return FAKE_OUT_OF_MEMORY;
     snprintf(k->name, sizeof k->name, "%s", name);
     k->shared = DEFAULT_SHARED, k->module = module;
     k->code = (void *)module != &fake ? dlsym(module, name) : NULL;
@@ -274,9 +275,10 @@ static struct { // launches of the stream's capture, or of the graph made of the
 
 typedef struct shape {
     unsigned grid[3], threads;
+    int together;
 } shape;
 typedef void emulate(const char *name, void *code, const unsigned *grid, unsigned threads, unsigned bytes,
-                     void **arguments);
+                     void **arguments, int together);
 
 static CUresult launched(CUfunction function, unsigned shared, void **arguments, shape how) {
     const kernel *k = (const kernel *)function;
@@ -285,7 +287,7 @@ static CUresult launched(CUfunction function, unsigned shared, void **arguments,
         emulate *run_it;
         *(void **)&run_it = dlsym(k->module, "emulate");
         fake.launches++;
-        run_it(k->name, k->code, how.grid, how.threads, shared, arguments);
+        run_it(k->name, k->code, how.grid, how.threads, shared, arguments, how.together);
         return state();
     }
     if (captured.on) {
@@ -302,15 +304,13 @@ static CUresult launched(CUfunction function, unsigned shared, void **arguments,
     return 0;
 }
 #define GRID unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
-#define SHAPE                                                                                                          \
-    (shape) { {gx, gy, gz}, bx *by *bz }
 FAKE(cuLaunchKernel, (CUfunction function, GRID, CUstream stream, void **arguments, void **extra)) {
     (void)stream, (void)extra;
-    return launched(function, shared, arguments, SHAPE);
+    return launched(function, shared, arguments, (shape){{gx, gy, gz}, bx * by * bz, 0});
 }
 FAKE(cuLaunchCooperativeKernel, (CUfunction function, GRID, CUstream stream, void **arguments)) {
     (void)stream;
-    return launched(function, shared, arguments, SHAPE);
+    return launched(function, shared, arguments, (shape){{gx, gy, gz}, bx * by * bz, 1});
 }
 FAKE(cuStreamCreate, (CUstream * stream, unsigned flags)) {
     (void)flags;
@@ -363,6 +363,6 @@ FAKE(cuGraphLaunch, (CUgraphExec exec, CUstream stream)) {
     (void)exec, (void)stream;
     CUresult result = state();
     for (uint32_t i = 0; i < captured.count && !result; i++)
-        result = launched(captured.function[i], 0, (void *[]){&captured.params[i]}, (shape){{1, 1, 1}, 1});
+        result = launched(captured.function[i], 0, (void *[]){&captured.params[i]}, (shape){{1, 1, 1}, 1, 0});
     return result;
 }

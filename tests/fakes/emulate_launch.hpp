@@ -81,10 +81,11 @@ static void emu_run(unsigned count) {
             }
 }
 
-// Runs a kernel. CTAs of a step take turns, also where a launch is of one stage, in which digits pass between them; those of
-// other kernels come one after the other.
-extern "C" void emulate(const char *name, void *kernel, const unsigned *grid, unsigned threads, unsigned bytes, void **arguments) {
-    const unsigned all = grid[0] * grid[1] * grid[2], at_once = strcmp(name, "md_step") == 0 ? all : 1;
+// Runs a kernel: of a cooperative launch all CTAs take turns, of another they come one after the other, so that one that waits
+// for another's work never ends.
+extern "C" void emulate(const char *name, void *kernel, const unsigned *grid, unsigned threads, unsigned bytes, void **arguments, int together);
+void emulate(const char *name, void *kernel, const unsigned *grid, unsigned threads, unsigned bytes, void **arguments, int together) {
+    const unsigned all = grid[0] * grid[1] * grid[2], at_once = together ? all : 1;
     if (threads > MOST_THREADS || at_once > MOST_CTAS) abort();
 #if defined(__x86_64__)
     const unsigned mode = _mm_getcsr();

@@ -23,6 +23,7 @@ static void variables_are_refused_by_name(void **state) {
         {"MEGADECODE_CUDA_TUNE", "UNROLL=3,unroll=4", "MEGADECODE_CUDA_TUNE: found \"unroll=4\", expected NAME=NUMBER"},
         {"MEGADECODE_CUDA_TUNE", "UNROLL", "found \"UNROLL\""},
         {"MEGADECODE_CUDA_TUNE", "UNROLL=", "found \"UNROLL=\""},
+        {"MEGADECODE_CUDA_TUNE", "LOOKS SEGMENT_BYTES=5", "found \"LOOKS SEGMENT_BYTES=5\""},
         {"MEGADECODE_CUDA_TUNE", "UNROLL=3x", "found \"UNROLL=3x\""},
         {"MEGADECODE_CUDA_TUNE", "UNROLL=-3", "found \"UNROLL=-3\""},
         {"MEGADECODE_CUDA_TUNE", "UNROLL=4294967296", "found \"UNROLL=4294967296\""},

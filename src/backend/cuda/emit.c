@@ -171,7 +171,9 @@ static bool is_tunable(const char *at, size_t *length) {
     const size_t n = strcspn(at, "=,"), digits = at[n] == '=' ? strspn(at + n + 1, "0123456789") : 0;
     const char end = digits ? at[n + 1 + digits] : 0;
     *length = n + 1 + digits + (end == ',');
-    if (n < 1 || n + 3 > sizeof name || digits < 1 || digits > 9 || (end && end != ',')) return false;
+    if (n < 1 || strspn(at, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != n || n + 3 > sizeof name || digits < 1 || digits > 9 ||
+        (end && end != ','))
+        return false;
     snprintf(name, sizeof name, " %.*s ", (int)n, at);
     return strstr(tunables, name) != NULL;
 }

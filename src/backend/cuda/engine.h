@@ -119,6 +119,9 @@ md_status md_cuda_kv_copy(md_engine *engine, md_kv *dst, const md_kv *src, uint3
 void md_cuda_params_fill(md_cuda_engine *engine, md_cuda_params *params);
 md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, const md_cuda_params *params,
                          bool cooperative, md_error *err);
+// Whether a launch of one stage, too, must have all its CTAs at once: of several columns digits pass between them. (Not
+// in a graph, which is for measurements alone.)
+bool md_cuda_together(const md_cuda_engine *engine, const md_cuda_width *width);
 // One launch a stage, and one for each part of the choice of the next tokens.
 md_status md_cuda_launch_stages(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
                                 md_error *err);

@@ -63,7 +63,11 @@ md_status md_cuda_launch(md_cuda_engine *engine, const md_cuda_width *width, con
                                   : cu->cuLaunchKernel(width->step, ctas, 1, 1, width->threads, 1, 1,
                                                        width->shared_bytes, engine->stream, arguments, NULL);
     if (result == 0) return MD_OK;
-    return md_cuda_lose(engine, result, cooperative ? "launching the resident kernel" : "launching a stage", err);
+    return md_cuda_lose(engine, result, engine->resident ? "launching the resident kernel" : "launching a stage", err);
+}
+
+bool md_cuda_together(const md_cuda_engine *engine, const md_cuda_width *width) {
+    return width->columns > 1 && !engine->graph.on;
 }
 
 md_status md_cuda_launch_stages(md_cuda_engine *engine, const md_cuda_width *width, md_cuda_params *params,
@@ -72,7 +76,7 @@ md_status md_cuda_launch_stages(md_cuda_engine *engine, const md_cuda_width *wid
     for (uint32_t s = 0; s < end; s++) {
         params->stage_begin = s, params->stage_end = s + 1;
         params->next = s + 1 == end ? next & MD_CUDA_NEXT_BEST : 0; // the head's CTAs still have what they computed
-        MD_TRY(md_cuda_launch(engine, width, params, false, err));
+        MD_TRY(md_cuda_launch(engine, width, params, md_cuda_together(engine, width), err));
     }
     params->stage_begin = params->stage_end = end;
     for (uint32_t part = MD_CUDA_NEXT_CANDIDATES; part <= MD_CUDA_NEXT_TOKEN; part *= 2) {

@@ -282,7 +282,7 @@ static md_status logits(md_cuda_engine *engine, const md_column *columns, uint32
         wanted->tag = params.epoch + head; // what the head waits for
         MD_TRY(launch(engine, engine->prefill.hand, n, 1, 1, CONSUMERS, 0, err));
         if (engine->graph.on) MD_TRY(md_cuda_graph_state(engine, &params, err)); // what that kernel reads
-        MD_TRY(md_cuda_launch(engine, width, &params, false, err));
+        MD_TRY(md_cuda_launch(engine, width, &params, md_cuda_together(engine, width), err));
         for (uint32_t i = 0; i < n; i++) MD_TRY(md_cuda_logits_ask(engine, i, err));
         MD_TRY(md_cuda_finish(engine, err));
         for (uint32_t i = 0; i < n; i++) md_cuda_logits_take(engine, i, columns[wanted->column[i]].logits);
