@@ -158,12 +158,8 @@ static void emit_formats(md_buf *out, const md_cuda_shape *shape) {
 // define_tuned.
 static const char tunables[] =
     " CONSUMER_WARPS SPLIT_QKV SPLIT_OUT SPLIT_GATE_UP SPLIT_DOWN SPLIT_HEAD POLL_NS LOOKS SEGMENT_BYTES WINDOW_LAYERS"
-    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES UNROLL_COLUMNS SLICE_MOST KEEP_MOST MERGE_FEW "
-    "OCTETS TALL "
-    "TALL_TILES "
-    "TALL_CTAS SHORT "
-    "SHORT_TILES"
-    " SHORT_CTAS BUFFERS ATTENTION_CTAS ";
+    " WINDOW_HEAD RING_MOST RELEASE_LANES UNROLL UNROLL_ALL TWO_TILES UNROLL_COLUMNS SLICE_MOST KEEP_MOST MERGE_FEW"
+    " OCTETS TALL TALL_TILES TALL_CTAS SHORT SHORT_TILES SHORT_CTAS BUFFERS ATTENTION_CTAS ";
 
 // Whether NAME=NUMBER stands at the head of a list; *length: of it, and of the comma behind it.
 static bool is_tunable(const char *at, size_t *length) {
