@@ -9,10 +9,10 @@ import sys
 # What a PTX statement does: a part of its text, and the function of emulate.hpp that stands for it. Operands go in their order.
 PTX = [
     ("cvt.rn.bf16x2.f32", "ptx_bf16x2"), ("rcp.approx", "ptx_reciprocal"), ("rsqrt.approx", "ptx_reciprocal_root"), ("ex2.approx", "ptx_exp2"),
-    ("bar.red.or.pred", "ptx_barrier_any"), ("bar.sync", "ptx_barrier"), ("ld.shared.u32", "ptx_load_shared"), ("ld.shared.v2.u32", "ptx_load_shared"),
+    ("bar.red.or.pred q, 1,", "ptx_barrier_any"), ("bar.sync", "ptx_barrier"), ("bar.arrive", "ptx_barrier_arrive"), ("ld.shared.u32", "ptx_load_shared"), ("ld.shared.v2.u32", "ptx_load_shared"),
     ("ld.shared.v4.u32", "ptx_load_shared"), ("st.shared.f32", "ptx_store_shared"), ("st.shared.v2.f32", "ptx_store_shared"),
-    ("cp.async.cg.shared.global", "ptx_copy16"), ("cp.async.wait_all", "ptx_nothing"), ("cp.async.commit_group", "ptx_nothing"),
-    ("cp.async.wait_group", "ptx_nothing"), ("ld.relaxed.gpu.global.b128", "ptx_load_entry"), ("st.relaxed.gpu.global.b128", "ptx_store_entry"),
+    ("cp.async.cg.shared.global", "ptx_copy16"), ("cp.async.wait_all", "ptx_copies_wait"), ("cp.async.commit_group", "ptx_copies_commit"),
+    ("cp.async.wait_group", "ptx_copies_wait_groups"), ("ld.relaxed.gpu.global.b128", "ptx_load_entry"), ("st.relaxed.gpu.global.b128", "ptx_store_entry"),
     ("ld.relaxed.gpu.global.u32", "ptx_load"), ("ld.relaxed.sys.global.u32", "ptx_load"), ("st.release.sys.global.u32", "ptx_store"),
     ("%globaltimer", "ptx_time"), ("mma.sync.aligned.m16n8k16", "ptx_mma_bf16"), ("mma.sync.aligned.m16n8k32", "ptx_mma_codes"),
     ("mbarrier.init", "ptx_mbarrier_init"), ("mbarrier.try_wait.parity", "ptx_mbarrier_test"), ("mbarrier.arrive.expect_tx", "ptx_mbarrier_expect"),
@@ -62,6 +62,9 @@ def call_of(body):
     operands = [re.sub(r'^\s*"[^"]*"\s*\((.*)\)\s*$', r"\1", o, flags=re.S) for p in parts[1:3] for o in split(p, ",") if o.strip()]
     if not text.strip():
         return "(void)0"
+    # A barrier's number is the first operand, or part of the text.
+    barrier = re.search(r"\bbar\.(?:sync|arrive|red\.or\.pred q,) (\d+),", text)
+    operands = ([barrier.group(1)] if barrier else []) + operands
     for part, function in PTX:
         if part in text:
             return f"{function}({', '.join(operands)})"

@@ -3,7 +3,9 @@
 // done when all have come; a wait for another CTA's entry, or for a copy, gives the turn away. cuda_to_host.py makes PTX
 // statements calls of the functions here; emulate_launch.hpp, included behind the kernels, launches them.
 //
-// What it does not show: races that only another order of turns would show, rounding of the approximate functions, speed.
+// The order of turns is fixed, and copies land at once, unless a seed asks for disorder (emulate_disorder.hpp): that shows
+// missing barriers. What it does not show: races inside a thread's turn, memory that is seen in another order than it was
+// written, rounding of the approximate functions, speed.
 #include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -45,7 +47,7 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 
 // ---- fibers --------------------------------------------------------------------------------------------------------
 
-enum { STACK = 256 << 10, MOST_THREADS = 1024 };
+enum { STACK = 256 << 10, MOST_THREADS = 1024, BARRIERS = 16, MOST_COPIES = 64, MOST_BULKS = 64 };
 struct emu_dim {
     unsigned x, y, z;
 };
@@ -55,8 +57,16 @@ struct emu_warp { // meetings of its 32 threads; what they bring to one stays un
     unsigned arrived, turn;
     emu_words word[2][32];
 };
-struct emu_barrier {
-    unsigned arrived, turn, any, result;
+struct emu_barrier { // count: threads that meet, as the first of them said
+    unsigned count, arrived, turn, any, result;
+};
+struct emu_copy { // cp.async, 16 bytes
+    const void *from;
+    unsigned to, group;
+};
+struct emu_bulk { // full: its mbarrier
+    const void *from;
+    unsigned to, bytes, full;
 };
 struct emu_fiber {
     jmp_buf at;
@@ -67,15 +77,20 @@ struct emu_fiber {
     bool begun, over;
     emu_dim thread;
     emu_warp *warp;
+    emu_copy copy[MOST_COPIES]; // under way
+    unsigned copies, group;     // the group that is open
 };
 struct emu_cta {
     unsigned char *shared;
     unsigned room; // its bytes
     emu_dim block;
-    unsigned threads;
+    unsigned threads, over; // those that have ended
     emu_fiber fiber[MOST_THREADS];
     emu_warp warp[MOST_THREADS / 32];
-    emu_barrier barrier[2]; // of all threads, of some
+    emu_barrier barrier[BARRIERS]; // the first one: __syncthreads
+    emu_bulk bulk[MOST_BULKS];     // under way
+    unsigned bulks;
+    uint32_t stalled_warps, stalled_lanes; // that have no turns for a while, a bit each
 };
 static emu_cta *emu_now;        // whose turn it is
 static emu_fiber *emu_self;
@@ -83,11 +98,16 @@ static emu_dim emu_grid, emu_block;
 static jmp_buf emu_scheduler;
 static unsigned long long emu_passes;  // turns of all threads: the time, each taken for 100 ns
 
+static const char *emu_name; // the kernel's
+static void emu_fail(const char *what) {
+    fprintf(stderr, "emulate: %s: %s\n", emu_name, what);
+    abort();
+}
+
 #define threadIdx (emu_self->thread)
 #define blockIdx (emu_now->block)
 #define gridDim emu_grid
 #define blockDim emu_block
-#define shared (emu_now->shared)
 
 static inline void emu_yield() {
     if (!_setjmp(emu_self->at)) _longjmp(emu_scheduler, 1);
@@ -97,6 +117,20 @@ static inline void emu_wait(const unsigned *word, unsigned turn) {
     while (*word == turn) emu_yield();
     emu_self->waits = nullptr;
 }
+
+// A barrier of copies: threads to come in a phase, those missing, the phase, bytes on their way.
+struct emu_mbarrier {
+    uint16_t count, missing;
+    int32_t bytes : 31;
+    uint32_t phase : 1;
+};
+static_assert(sizeof(emu_mbarrier) == 8, "as in shared memory");
+static inline void emu_mbarrier_check(emu_mbarrier *b) {
+    if (!b->missing && !b->bytes) b->missing = b->count, b->phase ^= 1;
+}
+
+#include "emulate_disorder.hpp"
+#define shared (emu_now->shared)
 
 // ---- warps ---------------------------------------------------------------------------------------------------------
 
@@ -158,17 +192,23 @@ static inline bool __all_sync(unsigned m, bool v) { return __ballot_sync(m, v) =
 
 // ---- the rest of the language --------------------------------------------------------------------------------------
 
-static inline void emu_barrier_meet(unsigned which, unsigned count, bool any, unsigned *result) {
+// A thread comes to one of the barriers, where `count` meet.
+static inline emu_barrier *emu_barrier_arrive(unsigned which, unsigned count, bool any) {
+    if (which >= BARRIERS) emu_fail("there is no such barrier");
     emu_barrier *b = &emu_now->barrier[which];
-    const unsigned turn = b->turn;
+    if (b->arrived++ == 0) b->count = count;
+    if (b->count != count) emu_fail("threads at one barrier expect different numbers of threads");
     b->any |= any;
-    if (++b->arrived == count)
-        b->arrived = 0, b->result = b->any, b->any = 0, b->turn++;
-    else
-        emu_wait(&b->turn, turn);
-    if (result) *result = b->result;
+    if (b->arrived == count) b->arrived = 0, b->result = b->any, b->any = 0, b->turn++;
+    return b;
 }
-static inline void __syncthreads() { emu_barrier_meet(0, emu_now->threads, false, nullptr); }
+static inline unsigned emu_barrier_meet(unsigned which, unsigned count, bool any) {
+    const unsigned turn = emu_now->barrier[which % BARRIERS].turn;
+    emu_barrier *b = emu_barrier_arrive(which, count, any);
+    if (b->turn == turn) emu_wait(&b->turn, turn);
+    return b->result;
+}
+static inline void __syncthreads() { emu_barrier_meet(0, emu_now->threads, false); }
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     const unsigned long long v = a | (unsigned long long)b << 32;
     unsigned out = 0;
@@ -215,14 +255,24 @@ static inline void ptx_bf16x2(unsigned &pair, float high, float low) { pair = em
 static inline void ptx_reciprocal(float &y, float x) { y = 1 / x; }
 static inline void ptx_reciprocal_root(float &y, float x) { y = 1 / sqrtf(x); }
 static inline void ptx_exp2(float &y, float x) { y = exp2f(x); }
-static inline void ptx_barrier(unsigned count) { emu_barrier_meet(1, count, false, nullptr); }
-static inline void ptx_barrier_any(unsigned &any, unsigned own, unsigned count) { emu_barrier_meet(1, count, own != 0, &any); }
-template <typename T> static inline void ptx_load_shared(T &v, unsigned at) { memcpy(&v, shared + at, sizeof v); }
+static inline void ptx_barrier(unsigned which, unsigned count) { emu_barrier_meet(which, count, false); }
+static inline void ptx_barrier_arrive(unsigned which, unsigned count) { emu_barrier_arrive(which, count, false); }
+static inline void ptx_barrier_any(unsigned which, unsigned &any, unsigned own, unsigned count) { any = emu_barrier_meet(which, count, own != 0); }
+template <typename T> static inline void ptx_load_shared(T &v, unsigned at) {
+    emu_hesitate();
+    memcpy(&v, shared + at, sizeof v);
+}
 template <typename T> static inline void ptx_load_shared(T &a, T &b, unsigned at) { ptx_load_shared(a, at), ptx_load_shared(b, at + 4); }
 template <typename T> static inline void ptx_load_shared(T &a, T &b, T &c, T &d, unsigned at) { ptx_load_shared(a, b, at), ptx_load_shared(c, d, at + 8); }
-static inline void ptx_store_shared(unsigned at, float v) { memcpy(shared + at, &v, 4); }
+static inline void ptx_store_shared(unsigned at, float v) {
+    emu_hesitate();
+    memcpy(shared + at, &v, 4);
+}
 static inline void ptx_store_shared(unsigned at, float a, float b) { ptx_store_shared(at, a), ptx_store_shared(at + 4, b); }
-static inline void ptx_copy16(unsigned to, const void *from) { memcpy(shared + to, from, 16); }
+static inline void ptx_copy16(unsigned to, const void *from) { emu_copy_begin(to, from); }
+static inline void ptx_copies_commit() { emu_self->group++; }
+static inline void ptx_copies_wait_groups(unsigned but) { emu_copies_wait(emu_self->group > but ? emu_self->group - but : 0); }
+static inline void ptx_copies_wait() { emu_copies_wait(emu_self->group + 1); }
 static inline void ptx_load_entry(unsigned long long &low, unsigned long long &high, const void *p) {
     emu_yield();
     memcpy(&low, p, 8), memcpy(&high, (const char *)p + 8, 8);
@@ -237,17 +287,7 @@ static inline void ptx_time(unsigned long long &ns) { ns = emu_passes * 100; }
 static inline void ptx_thread(unsigned &tid) { tid = threadIdx.x; }
 static inline void ptx_policy(unsigned long long &policy) { policy = 0; }
 
-// A barrier of copies: threads to come in a phase, those missing, the phase, bytes on their way.
-struct emu_mbarrier {
-    uint16_t count, missing;
-    int32_t bytes : 31;
-    uint32_t phase : 1;
-};
-static_assert(sizeof(emu_mbarrier) == 8, "as in shared memory");
 static inline emu_mbarrier *emu_mbarrier_at(unsigned at) { return (emu_mbarrier *)(shared + at); }
-static inline void emu_mbarrier_check(emu_mbarrier *b) {
-    if (!b->missing && !b->bytes) b->missing = b->count, b->phase ^= 1;
-}
 static inline void ptx_mbarrier_init(unsigned at, unsigned count) { *emu_mbarrier_at(at) = {(uint16_t)count, (uint16_t)count, 0, 0}; }
 static inline void ptx_mbarrier_arrive(unsigned at) { emu_mbarrier_at(at)->missing--, emu_mbarrier_check(emu_mbarrier_at(at)); }
 static inline void ptx_mbarrier_expect(unsigned at, unsigned bytes) { emu_mbarrier_at(at)->bytes += (int)bytes, ptx_mbarrier_arrive(at); }
@@ -257,8 +297,7 @@ static inline void ptx_mbarrier_test(unsigned &done, unsigned at, unsigned parit
 }
 static inline void ptx_bulk_copy(unsigned to, const void *from, unsigned bytes, unsigned full, unsigned long long) {
     emu_yield(); // others go on before it lands
-    memcpy(shared + to, from, bytes);
-    emu_mbarrier_at(full)->bytes -= (int)bytes, emu_mbarrier_check(emu_mbarrier_at(full));
+    emu_bulk_begin(to, from, bytes, full);
 }
 
 // Matrix products: each lane brings its words of A and B; D as the manual lays it out.

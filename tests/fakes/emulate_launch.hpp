@@ -5,18 +5,21 @@ static void (*emu_entry)(void **);
 static void **emu_arguments;
 static void emu_start() {
     emu_entry(emu_arguments);
-    emu_self->over = true;
+    emu_self->over = true, emu_now->over++;
     for (;;) emu_yield();
 }
 
 // One turn of every thread of a CTA that is neither over nor waiting for what has not come; how many there were.
 static unsigned emu_turn(emu_cta *cta) {
-    unsigned ran = 0;
+    volatile unsigned ran = emu_bulks_go_on(cta);
+    const unsigned first = emu_first(cta->threads);
     emu_now = cta;
-    for (volatile unsigned i = 0; i < cta->threads; i++) {
+    for (volatile unsigned k = 0; k < cta->threads; k = k + 1) {
+        const unsigned i = first + k < cta->threads ? first + k : first + k - cta->threads;
         emu_fiber *f = &cta->fiber[i];
-        if (f->over || (f->waits && *f->waits == f->turn)) continue;
-        ran++;
+        emu_copies_go_on(cta, f);
+        if (f->over || (f->waits && *f->waits == f->turn) || emu_stalled(cta, i)) continue;
+        ran = ran + 1;
         emu_self = f;
         if (_setjmp(emu_scheduler)) continue;
         if (f->begun) _longjmp(f->at, 1);
@@ -26,11 +29,13 @@ static unsigned emu_turn(emu_cta *cta) {
     return ran;
 }
 static void emu_begin(emu_cta *cta, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned bytes) {
-    cta->block = {x, y, z}, cta->threads = threads;
+    cta->block = {x, y, z}, cta->threads = threads, cta->over = 0;
+    cta->bulks = 0, cta->stalled_warps = cta->stalled_lanes = 0;
     memset(cta->shared, 0xff, bytes); // NaN, until written
     for (unsigned i = 0; i < threads; i++) {
         emu_fiber *f = &cta->fiber[i];
         f->thread = {i, 0, 0}, f->warp = &cta->warp[i / 32], f->begun = f->over = false, f->waits = nullptr;
+        f->copies = f->group = 0;
         if (!f->stack) f->stack = (char *)malloc(STACK);
         getcontext(&f->begin);
         f->begin.uc_stack.ss_sp = f->stack, f->begin.uc_stack.ss_size = STACK, f->begin.uc_link = nullptr;
@@ -38,7 +43,6 @@ static void emu_begin(emu_cta *cta, unsigned x, unsigned y, unsigned z, unsigned
     }
     memset(cta->warp, 0, sizeof cta->warp), memset(cta->barrier, 0, sizeof cta->barrier);
 }
-static const char *emu_name;
 static void *emu_kernel;
 static void emu_call(void **a) {
 #ifdef SET_COLUMNS // a source of prompts
@@ -69,9 +73,11 @@ static void emu_room(unsigned count, unsigned bytes) {
 
 // Lets CTAs [0, count) take turns until all are over.
 static void emu_run(unsigned count) {
-    for (unsigned ran = 1; ran; emu_passes++) {
+    for (unsigned ran = 1; ran || emu_unstall(emu_ctas, count); emu_passes++) {
         ran = 0;
-        for (unsigned i = 0; i < count; i++) ran += emu_turn(emu_ctas[i]);
+        emu_stall(emu_ctas, count);
+        const unsigned first = emu_first(count);
+        for (unsigned i = 0; i < count; i++) ran += emu_turn(emu_ctas[(first + i) % count]);
     }
     for (unsigned i = 0; i < count; i++)
         for (unsigned k = 0; k < emu_ctas[i]->threads; k++)
