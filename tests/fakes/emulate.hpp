@@ -4,8 +4,7 @@
 // statements calls of the functions here; emulate_launch.hpp, included behind the kernels, launches them.
 //
 // The order of turns is fixed, and copies land at once, unless a seed asks for disorder (emulate_disorder.hpp): that shows
-// missing barriers. What it does not show: races inside a thread's turn, memory that is seen in another order than it was
-// written, rounding of the approximate functions, speed.
+// missing barriers. What it does not show: races inside a thread's turn, rounding of the approximate functions, speed.
 #include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -47,7 +46,7 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 
 // ---- fibers --------------------------------------------------------------------------------------------------------
 
-enum { STACK = 256 << 10, MOST_THREADS = 1024, BARRIERS = 16, MOST_COPIES = 64, MOST_BULKS = 64 };
+enum { STACK = 256 << 10, MOST_THREADS = 1024, BARRIERS = 16, MOST_COPIES = 64, MOST_BULKS = 64, MOST_STORES = 64 };
 struct emu_dim {
     unsigned x, y, z;
 };
@@ -55,6 +54,7 @@ struct emu_cta;
 typedef uint32_t emu_words[8]; // of a thread
 struct emu_warp { // meetings of its 32 threads; what they bring to one stays until all have come to the next
     unsigned arrived, turn;
+    unsigned long long wakes; // has no turns before this round of them
     emu_words word[2][32];
 };
 struct emu_barrier { // count: threads that meet, as the first of them said
@@ -67,6 +67,10 @@ struct emu_copy { // cp.async, 16 bytes
 struct emu_bulk { // full: its mbarrier
     const void *from;
     unsigned to, bytes, full;
+};
+struct emu_store { // of an entry
+    void *to;
+    unsigned long long low, high;
 };
 struct emu_fiber {
     jmp_buf at;
@@ -89,14 +93,15 @@ struct emu_cta {
     emu_warp warp[MOST_THREADS / 32];
     emu_barrier barrier[BARRIERS]; // the first one: __syncthreads
     emu_bulk bulk[MOST_BULKS];     // under way
-    unsigned bulks;
-    uint32_t stalled_warps, stalled_lanes; // that have no turns for a while, a bit each
+    emu_store store[MOST_STORES];  // that others don't see yet
+    unsigned bulks, stores;
+    uint32_t stalled_lanes; // of all its warps: have no turns for a while, a bit each
 };
 static emu_cta *emu_now;        // whose turn it is
 static emu_fiber *emu_self;
 static emu_dim emu_grid, emu_block;
 static jmp_buf emu_scheduler;
-static unsigned long long emu_passes;  // turns of all threads: the time, each taken for 100 ns
+static unsigned long long emu_passes; // rounds of turns: the time, each taken for 100 ns
 
 static const char *emu_name; // the kernel's
 static void emu_fail(const char *what) {
@@ -199,7 +204,10 @@ static inline emu_barrier *emu_barrier_arrive(unsigned which, unsigned count, bo
     if (b->arrived++ == 0) b->count = count;
     if (b->count != count) emu_fail("threads at one barrier expect different numbers of threads");
     b->any |= any;
-    if (b->arrived == count) b->arrived = 0, b->result = b->any, b->any = 0, b->turn++;
+    if (b->arrived == count) {
+        b->arrived = 0, b->result = b->any, b->any = 0, b->turn++;
+        emu_linger();
+    }
     return b;
 }
 static inline unsigned emu_barrier_meet(unsigned which, unsigned count, bool any) {
@@ -236,7 +244,7 @@ static inline unsigned atomicCAS(unsigned *p, unsigned expected, unsigned v) {
     if (old == expected) *p = v;
     return old;
 }
-static inline void __threadfence_system() {}
+static inline void __threadfence_system() { emu_stores_land(nullptr); }
 static inline void __nanosleep(unsigned) { emu_yield(); }
 static inline unsigned __cvta_generic_to_shared(const void *p) { return (unsigned)((const unsigned char *)p - shared); }
 static inline void *__cvta_shared_to_generic(unsigned at) { return shared + at; }
@@ -275,21 +283,28 @@ static inline void ptx_copies_wait_groups(unsigned but) { emu_copies_wait(emu_se
 static inline void ptx_copies_wait() { emu_copies_wait(emu_self->group + 1); }
 static inline void ptx_load_entry(unsigned long long &low, unsigned long long &high, const void *p) {
     emu_yield();
+    emu_stores_land(p);
     memcpy(&low, p, 8), memcpy(&high, (const char *)p + 8, 8);
 }
-static inline void ptx_store_entry(void *p, unsigned long long low, unsigned long long high) { memcpy(p, &low, 8), memcpy((char *)p + 8, &high, 8); }
+static inline void ptx_store_entry(void *p, unsigned long long low, unsigned long long high) { emu_store_begin(p, low, high); }
 static inline void ptx_load(unsigned &v, const unsigned *p) {
     emu_yield();
     v = *p;
 }
-static inline void ptx_store(unsigned *p, unsigned v) { *p = v; }
+static inline void ptx_store(unsigned *p, unsigned v) {
+    emu_stores_land(nullptr);
+    *p = v;
+}
 static inline void ptx_time(unsigned long long &ns) { ns = emu_passes * 100; }
 static inline void ptx_thread(unsigned &tid) { tid = threadIdx.x; }
 static inline void ptx_policy(unsigned long long &policy) { policy = 0; }
 
 static inline emu_mbarrier *emu_mbarrier_at(unsigned at) { return (emu_mbarrier *)(shared + at); }
 static inline void ptx_mbarrier_init(unsigned at, unsigned count) { *emu_mbarrier_at(at) = {(uint16_t)count, (uint16_t)count, 0, 0}; }
-static inline void ptx_mbarrier_arrive(unsigned at) { emu_mbarrier_at(at)->missing--, emu_mbarrier_check(emu_mbarrier_at(at)); }
+static inline void ptx_mbarrier_arrive(unsigned at) {
+    emu_hesitate();
+    emu_mbarrier_at(at)->missing--, emu_mbarrier_check(emu_mbarrier_at(at));
+}
 static inline void ptx_mbarrier_expect(unsigned at, unsigned bytes) { emu_mbarrier_at(at)->bytes += (int)bytes, ptx_mbarrier_arrive(at); }
 static inline void ptx_mbarrier_test(unsigned &done, unsigned at, unsigned parity) {
     done = emu_mbarrier_at(at)->phase != parity;

@@ -2,12 +2,15 @@
 // longer take turns in one order. Each seed is another run, and the same one every time.
 //
 //   * Who begins a round of turns is drawn, among CTAs and among a CTA's threads.
-//   * CTAs, warps or lanes stand still for a while, some for as long as others can go on without them.
+//   * CTAs, warps or lanes stand still for a while, some for as long as others can go on without them; warps above all when
+//     they have met others at a barrier, since what the next barrier is for goes wrong between two.
 //   * A thread may give its turn away at any access to shared memory that is PTX.
 //   * Copies land when they like and in any order: cp.async up to the wait for its group, bulk copies until their barrier's
 //     phase ends.
+//   * So do entries that a CTA stores for others, but for those at one address.
 //
-// So a barrier that is missing is one that some seed goes past, and memory is read before a copy that nobody waited for.
+// So a barrier that is missing is one that some seed goes past, and what nobody has waited for is read before it is there.
+// Everything else is seen by all as soon as it is written.
 
 static uint64_t emu_seed = getenv("FAKE_CUDA_SEED") ? strtoull(getenv("FAKE_CUDA_SEED"), nullptr, 10) : 0; // 0: none
 static uint64_t emu_random_state = emu_seed;
@@ -31,32 +34,41 @@ static inline void emu_hesitate() {
 // Where a round of `count` turns begins.
 static inline unsigned emu_first(unsigned count) { return emu_seed ? emu_random(count) : 0; }
 
-static uint32_t emu_mask() { // few bits, half of them, or most
-    const uint32_t a = emu_random_word(), b = emu_random_word(), c = emu_random_word();
+static inline uint32_t emu_few() { return emu_random_word() & emu_random_word() & emu_random_word(); } // bits, of 32
+static uint32_t emu_some() { // few bits, half of them, or most
     const unsigned many = emu_random(3);
-    return many == 0 ? a & b & c : many == 1 ? a : a | b | c;
+    return many == 0 ? emu_few() : many == 1 ? emu_random_word() : ~emu_few();
 }
-static unsigned emu_stall_ends; // rounds until others stand still
-// Before each round of turns: now and then, draws who stands still from here on.
+// The round of turns when what stands still from now on goes on.
+static unsigned long long emu_later() { return emu_passes + 1 + emu_random(emu_one_in(3) ? LONG_STALL : SHORT_STALL); }
+static void emu_stall_warps(emu_cta *cta, uint32_t warps, unsigned long long until) {
+    for (unsigned i = 0; i < cta->threads / 32; i++)
+        if (warps >> i & 1) cta->warp[i].wakes = until;
+}
+static unsigned long long emu_next_stall; // the round when others stand still
+// Before a round: now and then, draws who stands still from here on.
 static void emu_stall(emu_cta **ctas, unsigned count) {
-    if (!emu_seed || emu_stall_ends-- > 0) return;
-    emu_stall_ends = 1 + emu_random(emu_one_in(3) ? LONG_STALL : SHORT_STALL);
+    if (!emu_seed || emu_passes < emu_next_stall) return;
+    emu_next_stall = emu_later();
     const unsigned kind = emu_random(4);
     for (unsigned i = 0; i < count; i++) {
-        emu_cta *cta = ctas[i];
-        cta->stalled_warps = kind == 0 ? (emu_one_in(2) ? ~0u : 0) : kind == 1 || kind == 3 ? emu_mask() : 0;
-        cta->stalled_lanes = kind == 2 || kind == 3 ? emu_mask() : 0;
+        if (kind != 2) emu_stall_warps(ctas[i], kind ? emu_some() : emu_one_in(2) ? ~0u : 0, emu_next_stall);
+        ctas[i]->stalled_lanes = kind >= 2 ? emu_some() : 0;
     }
 }
-static inline bool emu_stalled(const emu_cta *cta, unsigned thread) {
-    return (cta->stalled_warps >> thread / 32 | cta->stalled_lanes >> thread % 32) & 1;
+// When threads have met at a barrier: a few warps don't go on at once, but others do.
+static void emu_linger() {
+    if (emu_seed && emu_one_in(2)) emu_stall_warps(emu_now, emu_few(), emu_later());
 }
-// When no thread could go on: all that stand still may; false when none does.
+static inline bool emu_stalled(const emu_cta *cta, const emu_fiber *f) {
+    return f->warp->wakes > emu_passes || cta->stalled_lanes >> f->thread.x % 32 & 1;
+}
+// When no thread could go on: all that stand still may; false when none has since the last time.
 static bool emu_unstall(emu_cta **ctas, unsigned count) {
     bool some = false;
     for (unsigned i = 0; i < count; i++) {
-        some |= (ctas[i]->stalled_warps | ctas[i]->stalled_lanes) != 0;
-        ctas[i]->stalled_warps = ctas[i]->stalled_lanes = 0;
+        some |= ctas[i]->stalled_lanes != 0, ctas[i]->stalled_lanes = 0;
+        for (unsigned w = 0; w < ctas[i]->threads / 32; w++) some |= ctas[i]->warp[w].wakes != 0, ctas[i]->warp[w].wakes = 0;
     }
     return some;
 }
@@ -96,14 +108,38 @@ static void emu_bulk_land(emu_cta *cta, unsigned i) {
     full->bytes -= (int)b.bytes, emu_mbarrier_check(full);
     cta->bulk[i] = cta->bulk[--cta->bulks];
 }
-// At a turn of the CTA; whether there were any.
-static bool emu_bulks_go_on(emu_cta *cta) {
-    if (!cta->bulks) return false;
-    if (emu_one_in(4)) emu_bulk_land(cta, emu_random(cta->bulks));
-    return true;
-}
 static void emu_bulk_begin(unsigned to, const void *from, unsigned bytes, unsigned full) {
     while (emu_now->bulks == MOST_BULKS) emu_yield();
     emu_now->bulk[emu_now->bulks++] = {from, to, bytes, full};
     if (!emu_seed) emu_bulk_land(emu_now, emu_now->bulks - 1);
+}
+
+// ---- entries ---------------------------------------------------------------------------------------------------------
+
+static void emu_store_land(emu_cta *cta, unsigned i) {
+    const emu_store s = cta->store[i];
+    memcpy(s.to, &s.low, 8), memcpy((char *)s.to + 8, &s.high, 8);
+    cta->store[i] = cta->store[--cta->stores];
+}
+// Those at one address, which the CTA that stored it sees at once; at all of them: nullptr.
+static void emu_stores_land(const void *at) {
+    for (unsigned i = 0; i < emu_now->stores;)
+        if (!at || emu_now->store[i].to == at)
+            emu_store_land(emu_now, i);
+        else
+            i++;
+}
+static void emu_store_begin(void *to, unsigned long long low, unsigned long long high) {
+    emu_stores_land(to); // stores to one address keep their order
+    if (emu_now->stores == MOST_STORES) emu_store_land(emu_now, emu_random(MOST_STORES));
+    emu_now->store[emu_now->stores++] = {to, low, high};
+    if (!emu_seed) emu_store_land(emu_now, 0);
+}
+
+// At a turn of the CTA, what is under way to or from it; whether there was anything.
+static bool emu_memory_goes_on(emu_cta *cta) {
+    if (!cta->bulks && !cta->stores) return false;
+    if (cta->bulks && emu_one_in(4)) emu_bulk_land(cta, emu_random(cta->bulks));
+    for (unsigned n = cta->stores; n > 0 && !emu_one_in(4); n--) emu_store_land(cta, emu_random(cta->stores));
+    return true;
 }

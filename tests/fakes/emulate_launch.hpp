@@ -9,16 +9,17 @@ static void emu_start() {
     for (;;) emu_yield();
 }
 
-// One turn of every thread of a CTA that is neither over nor waiting for what has not come; how many there were.
+// One turn of every thread of a CTA that is neither over, nor waiting for what has not come, nor standing still; how many
+// there were, and one more where memory had something under way.
 static unsigned emu_turn(emu_cta *cta) {
-    volatile unsigned ran = emu_bulks_go_on(cta);
+    volatile unsigned ran = emu_memory_goes_on(cta);
     const unsigned first = emu_first(cta->threads);
     emu_now = cta;
     for (volatile unsigned k = 0; k < cta->threads; k = k + 1) {
         const unsigned i = first + k < cta->threads ? first + k : first + k - cta->threads;
         emu_fiber *f = &cta->fiber[i];
         emu_copies_go_on(cta, f);
-        if (f->over || (f->waits && *f->waits == f->turn) || emu_stalled(cta, i)) continue;
+        if (f->over || (f->waits && *f->waits == f->turn) || emu_stalled(cta, f)) continue;
         ran = ran + 1;
         emu_self = f;
         if (_setjmp(emu_scheduler)) continue;
@@ -30,7 +31,7 @@ static unsigned emu_turn(emu_cta *cta) {
 }
 static void emu_begin(emu_cta *cta, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned bytes) {
     cta->block = {x, y, z}, cta->threads = threads, cta->over = 0;
-    cta->bulks = 0, cta->stalled_warps = cta->stalled_lanes = 0;
+    cta->bulks = cta->stores = 0, cta->stalled_lanes = 0;
     memset(cta->shared, 0xff, bytes); // NaN, until written
     for (unsigned i = 0; i < threads; i++) {
         emu_fiber *f = &cta->fiber[i];

@@ -2,7 +2,8 @@
 // gets them from dlopen, and so does a program with their folder in LD_LIBRARY_PATH. Memory is the host's; a "kernel"
 // writes down what a step of it would hand over. Knobs, and for programs FAKE_CUDA_HANG_AT and FAKE_CUDA_GONE_AT: the
 // number of the launch at which a wait runs out, the GPU is lost; FAKE_CUDA_SMS of it, 4 otherwise. With
-// FAKE_NVRTC=tests/fakes NVRTC compiles the kernels' text for the host and the driver runs it (emulate.hpp).
+// FAKE_NVRTC=tests/fakes NVRTC compiles the kernels' text for the host and the driver runs it (emulate.hpp), with
+// FAKE_CUDA_SEED in disorder (emulate_disorder.hpp).
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 

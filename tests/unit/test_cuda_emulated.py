@@ -2,7 +2,7 @@
 """The CUDA kernels' own text, run on the host: NVRTC and driver are tests/fakes, which compile it with clang++ and let threads take turns
 (emulate.hpp). The gates are those of a GPU (tests/gpu), in small: launches a stage and one resident kernel give the same bits, for several
 columns and numbers of SMs; logits are near the CPU engine's; contexts across blocks of attention; prompts in launches of their own; models
-with groups of 32 and with weights that are not quantized.
+with groups of 32 and with weights that are not quantized. Then some of it again in disorder (emulate_disorder.hpp), which may not change a bit.
 """
 import json
 import os
@@ -18,22 +18,30 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.join(HERE, "..", "..", "models", "fairytales")
 
 
-def gates(folder, *arguments):
+def gates(folder, *arguments, sms=2, seed=0):
     env = {**os.environ, "FAKE_NVRTC": os.path.join(HERE, "..", "fakes"), "LD_LIBRARY_PATH": os.path.join(TESTS, "fakes"),
-           "FAKE_CUDA_SMS": "2", "XDG_CACHE_HOME": os.path.join(folder, "cache")}
+           "FAKE_CUDA_SMS": str(sms), "XDG_CACHE_HOME": os.path.join(folder, "cache"), "FAKE_CUDA_SEED": str(seed)}
+    if seed:
+        env["GATES_DEADLINE_MS"] = "20"  # 200,000 turns: what a missing barrier loses is soon said to be lost
     done = subprocess.run([GATES, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     results = [line for line in done.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
-    print("\n".join(results), flush=True)
-    assert done.returncode == 0 and results and all(line.startswith("ok ") for line in results), f"{arguments}: {done.stdout}"
+    print("\n".join((f"seed {seed}: " if seed else "") + line for line in results), flush=True)
+    assert done.returncode == 0 and results and all(line.startswith("ok ") for line in results), f"{arguments}, seed {seed}: {done.stdout}"
     return results
 
 
-def synthetic(folder, name, quantization):
+def disorder(folder, seeds, *arguments):
+    fixed = gates(folder, *arguments, sms=3)
+    for seed in seeds:
+        assert gates(folder, *arguments, sms=3, seed=seed) == fixed, f"seed {seed}: {arguments}"
+
+
+def synthetic(folder, name, quantization, **changes):
     with open(os.path.join(MODEL, "config.json"), encoding="utf-8") as file:
         shape = json.load(file)
-    shape.update({"num_hidden_layers": 2})
     shape.pop("quantization_config", None)
     shape.pop("quantization", None)
+    shape.update({"num_hidden_layers": 2, **changes})
     if quantization:
         shape["quantization"] = quantization
     config, model = os.path.join(folder, name + ".json"), os.path.join(folder, name)
@@ -51,11 +59,16 @@ def main():
         gates(folder, "equal", MODEL, "1", "0")
         gates(folder, "reference", MODEL, "8", "cpu-resident", "1e-3")
         gates(folder, "nan", MODEL)
-        groups = synthetic(folder, "groups-32", {"group_size": 32, "bits": 4, "mode": "affine"})
+        # Wide enough for all warps to share a row of the down projection.
+        groups = synthetic(folder, "groups-32", {"group_size": 32, "bits": 4, "mode": "affine"}, intermediate_size=2048,
+                           vocab_size=1003)
         gates(folder, "equal", groups, "1", "1")
         gates(folder, "reference", groups, "4", "cpu-resident", "1e-3")
         gates(folder, "context", groups, "130")
-        gates(folder, "prefill", groups, "9")
+        gates(folder, "prefill", groups, "20")
+        disorder(folder, (1, 2), "equal", groups, "1", "3", "1")  # one column
+        disorder(folder, (3, 4), "equal", groups, "1", "3")
+        disorder(folder, (5,), "prefill", groups, "20")
         unquantized = synthetic(folder, "bf16", None)
         gates(folder, "equal", unquantized, "1", "0")
         gates(folder, "reference", unquantized, "4", "cpu-resident", "1e-3")
