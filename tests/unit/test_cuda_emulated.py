@@ -65,10 +65,9 @@ def main():
         gates(folder, "equal", groups, "1", "1")
         gates(folder, "reference", groups, "4", "cpu-resident", "1e-3")
         gates(folder, "context", groups, "130")
-        gates(folder, "prefill", groups, "20")
         disorder(folder, (1, 2), "equal", groups, "1", "3", "1")  # one column
         disorder(folder, (3, 4), "equal", groups, "1", "3")
-        disorder(folder, (5,), "prefill", groups, "20")
+        disorder(folder, (5,), "prefill", groups, "17")
         unquantized = synthetic(folder, "bf16", None)
         gates(folder, "equal", unquantized, "1", "0")
         gates(folder, "reference", unquantized, "4", "cpu-resident", "1e-3")
