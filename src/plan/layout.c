@@ -71,12 +71,14 @@ static void split_stage(md_layout *layout, uint32_t s) {
 }
 
 typedef struct ranked {
+    uint32_t late; // greater: later in any case
     uint64_t bytes;
     uint32_t index;
 } ranked;
 
 static int by_bytes(const void *a, const void *b) {
     const ranked *x = a, *y = b;
+    if (x->late != y->late) return x->late < y->late ? -1 : 1;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
     return x->index < y->index ? -1 : 1;
 }
@@ -84,15 +86,20 @@ static int by_bytes(const void *a, const void *b) {
 // Deals a stage's ranges out again: the longest to the worker that has read the least of late. With more workers than
 // tiles somebody gets one tile more than the others in every stage; were it always the same, its stream would decide
 // the token's time. What lies further back counts less, since a GPU's ring holds about one layer. `load`: each worker's
-// bytes so far, halved from stage to stage. `scratch`: 2 * workers.
-static void deal_runs(md_layout *layout, uint32_t s, uint64_t *load, ranked *scratch, md_run *copy) {
+// bytes so far, halved from stage to stage. The first `attending` workers have the first sequence's attention to do
+// between QKV and OUT, and are late for it and behind it: they are given the shorter ranges of both. `scratch`: 2 *
+// workers.
+static void deal_runs(md_layout *layout, uint32_t s, uint32_t attending, uint64_t *load, ranked *scratch,
+                      md_run *copy) {
     uint32_t workers = layout->workers;
+    const md_stage_kind kind = layout->plan->stage[s].kind;
+    const bool attends = kind == MD_STAGE_QKV || kind == MD_STAGE_OUT;
     md_run *run = &layout->run[(size_t)s * workers];
     ranked *range = scratch, *worker = scratch + workers;
     for (uint32_t w = 0; w < workers; w++) {
         copy[w] = run[w];
-        range[w] = (ranked){UINT64_MAX - run[w].bytes, w}; // the longest first
-        worker[w] = (ranked){load[w], w};
+        range[w] = (ranked){0, UINT64_MAX - run[w].bytes, w}; // the longest first
+        worker[w] = (ranked){attends && w < attending ? attending - w : 0, load[w], w};
     }
     qsort(range, workers, sizeof *range, by_bytes);
     qsort(worker, workers, sizeof *worker, by_bytes);
@@ -103,6 +110,21 @@ static void deal_runs(md_layout *layout, uint32_t s, uint64_t *load, ranked *scr
     }
 }
 
+// How many workers have less of OUT than others: of its ranges, which lie in the order of workers before they are dealt
+// out. There is no use in sparing more: block b of key/value head h is worker b * heads + h's (kernels/attention.cuh).
+static uint32_t attending_workers(const md_layout *layout) {
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < layout->plan->stage_count; s++) {
+        if (layout->plan->stage[s].kind != MD_STAGE_OUT) continue;
+        const md_run *run = &layout->run[(size_t)s * layout->workers];
+        uint32_t most = 0;
+        for (uint32_t w = 0; w < layout->workers; w++) most = run[w].item_count > most ? run[w].item_count : most;
+        for (uint32_t w = 0; w < layout->workers; w++) count += run[w].item_count < most;
+        break; // all layers' have the same number of items
+    }
+    return count;
+}
+
 // Cuts all stages and deals them out.
 static md_status split_stages(md_layout *layout, md_error *err) {
     uint32_t workers = layout->workers;
@@ -110,14 +132,16 @@ static md_status split_stages(md_layout *layout, md_error *err) {
     ranked *scratch = calloc(2 * (size_t)workers, sizeof *scratch);
     md_run *copy = calloc(workers, sizeof *copy);
     md_status status = MD_OK;
-    if (load && scratch && copy)
+    if (load && scratch && copy) {
         for (uint32_t s = 0; s < layout->plan->stage_count; s++) {
             stage_layout(layout, &layout->plan->stage[s], &layout->stage[s]);
             split_stage(layout, s);
-            deal_runs(layout, s, load, scratch, copy);
         }
-    else
+        const uint32_t attending = attending_workers(layout);
+        for (uint32_t s = 0; s < layout->plan->stage_count; s++) deal_runs(layout, s, attending, load, scratch, copy);
+    } else {
         status = md_fail(err, MD_E_MEMORY, "out of memory for a layout table of %u workers", workers);
+    }
     free(load);
     free(scratch);
     free(copy);

@@ -122,6 +122,21 @@ static void a_context_too_long_says_what_fits(void **state) {
     engine->ops->close(engine);
 }
 
+// An only sequence's first block is with the first worker, whatever was open before.
+static void a_seat_is_taken_again(void **state) {
+    (void)state;
+    md_engine *engine = open_engine();
+    md_kv *first = open_kv(engine, 16), *second = open_kv(engine, 16);
+    assert_int_equal(((md_cuda_kv *)first)->home, 0);
+    assert_int_not_equal(((md_cuda_kv *)second)->home, 0);
+    engine->ops->kv_close(engine, first);
+    engine->ops->kv_close(engine, second);
+    first = open_kv(engine, 16);
+    assert_int_equal(((md_cuda_kv *)first)->home, 0);
+    engine->ops->kv_close(engine, first);
+    engine->ops->close(engine);
+}
+
 // ---- prompts ---------------------------------------------------------------------------------------------------
 
 enum { PROMPT = 70 };
@@ -568,6 +583,7 @@ int main(void) {
         cmocka_unit_test_setup(a_prompt_goes_in_steps_without_memory_or_with_a_quantized_cache, fresh),
         cmocka_unit_test_setup(a_prompt_that_loses_the_gpu_is_told, fresh),
         cmocka_unit_test_setup(a_context_too_long_says_what_fits, fresh),
+        cmocka_unit_test_setup(a_seat_is_taken_again, fresh),
         cmocka_unit_test_setup(unfit_gpus_are_refused_in_one_line, fresh),
         cmocka_unit_test_setup(a_wait_that_ran_out_is_reported, fresh),
         cmocka_unit_test_setup(a_lost_gpu_stays_lost, fresh),

@@ -91,6 +91,25 @@ static void unpack_gives_the_files_bytes_back(void **state) {
     }
 }
 
+// The output projection has 256 / 16 tiles, q, k and v 48: of 20 workers four have none of it, those that attend
+// (worker b * 2 + h has block b of key/value head h), and of q, k and v nobody has less.
+static void who_attends_is_spared(void **state) {
+    enum { WORKERS = 20, IDLE = WORKERS - 16 };
+    md_layout *layout;
+    md_error err = {0};
+    const md_plan *plan = ((fixture *)*state)->plan;
+    if (md_layout_build(plan, &md_codec_lanes, WORKERS, &layout, &err) != MD_OK) fail_msg("%s", err.message);
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const md_run *run = &layout->run[(size_t)s * WORKERS];
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            if (plan->stage[s].kind == MD_STAGE_OUT) assert_int_equal(run[w].item_count, w < IDLE ? 0 : 1);
+            for (uint32_t i = 0; plan->stage[s].kind == MD_STAGE_QKV && w >= IDLE && i < IDLE; i++)
+                assert_true(run[i].bytes <= run[w].bytes);
+        }
+    }
+    md_layout_free(layout);
+}
+
 static void zero_workers_are_refused(void **state) {
     md_layout *layout;
     md_error err = {0};
@@ -103,7 +122,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_follow_the_architecture),    cmocka_unit_test(bytes_per_token_are_those_of_the_files),
         cmocka_unit_test(rope_tiles_hold_pairs_of_one_head), cmocka_unit_test(every_row_lies_in_one_tile),
-        cmocka_unit_test(unpack_gives_the_files_bytes_back), cmocka_unit_test(zero_workers_are_refused),
+        cmocka_unit_test(unpack_gives_the_files_bytes_back), cmocka_unit_test(who_attends_is_spared),
+        cmocka_unit_test(zero_workers_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -52,7 +52,7 @@ typedef struct md_cuda_engine {
     uint16_t *logits_host;  // pinned, [columns][vocab]
     uint32_t *mailbox;      // pinned: {steps done, cancel}, then each step's tokens
     CUdeviceptr mailbox_at; // the same, as the device sees it
-    uint32_t caches_opened;
+    uint64_t seats; // a bit each, those of open caches (kv.c)
     uint32_t delay_seed, drop_worker, drop_stage; // fault injection of tests, 0 = none; see md_cuda_inject
     bool inject;
     bool in_burst; // md_cuda_burst is under way; by whoever holds the lock
@@ -73,7 +73,7 @@ static inline uint64_t md_cuda_record_bytes(const md_cuda_engine *engine) {
 static inline md_cuda_engine *md_cuda_of(md_engine *engine) { return (md_cuda_engine *)engine; }
 
 typedef struct md_cuda_kv {
-    uint32_t context, home;
+    uint32_t context, seat, home;
     bool quantized;
     CUdeviceptr layers;      // md_cuda_kv_layer[layers]
     CUdeviceptr wide, codes; // bf16 of all layers; codes and scales of the quantized ones

@@ -9,6 +9,15 @@
 // several sequences over the workers, so that few have blocks of two of them.
 #define HOME_STRIDE 0x9e3779b9u
 
+// Where a cache's first block lies follows from its seat, the first that is free: an only sequence's is with the workers
+// that the layout spares for attention (src/plan/layout.c). The last seat may be shared.
+#define SEATS 64
+static void seat_take(md_cuda_engine *engine, md_cuda_kv *kv) {
+    while (kv->seat + 1 < SEATS && engine->seats >> kv->seat & 1) kv->seat++;
+    engine->seats |= 1ull << kv->seat;
+    kv->home = (uint32_t)((uint64_t)(kv->seat * HOME_STRIDE) * engine->groups >> 32);
+}
+
 static const md_snapshot *model_of(const md_cuda_engine *engine) { return engine->base.snapshot; }
 
 // Entries of one layer's keys (or values): kv heads times positions.
@@ -77,7 +86,7 @@ md_status md_cuda_kv_open(md_engine *base, uint32_t context, md_kv **out, md_err
     md_cuda_kv *kv = calloc(1, sizeof *kv);
     if (!kv) return md_fail(err, MD_E_MEMORY, "out of memory");
     kv->context = context;
-    kv->home = (uint32_t)((uint64_t)(uint32_t)(engine->caches_opened++ * HOME_STRIDE) * engine->groups >> 32);
+    seat_take(engine, kv);
     kv->layer = calloc(model->layers, sizeof *kv->layer);
     if (!kv->layer) {
         status = md_fail(err, MD_E_MEMORY, "out of memory");
@@ -109,6 +118,7 @@ void md_cuda_kv_close(md_engine *base, md_kv *handle) {
     md_cuda_free(engine, &kv->layers);
     md_cuda_free(engine, &kv->wide);
     md_cuda_free(engine, &kv->codes);
+    engine->seats &= ~(1ull << kv->seat);
     free(kv->layer);
     free(kv);
 }
