@@ -335,6 +335,13 @@ template <int NC, typename KIND> static __device__ __forceinline__ void lane_nex
     x.lies = stream_at(s, x.at);
 }
 
+// Behind a round's tiles, up to `end`, comes a barrier. Nothing that others need until then may be kept back; and no more may
+// be awaited: what lies behind them, up to the warp's own next share, can be more than the ring holds.
+template <typename KIND> static __device__ __forceinline__ void round_release(const md_ctx &ctx, md_stream &s, const md_tiles &tiles, u32 end) {
+    const u32 next = min(tile_unit<KIND>(tiles, end), tiles.end);
+    s = stream_turn(s, next, next - 1, ctx.lane, ctx.p->deadline_us);
+}
+
 // The partial sums of the CTA's tiles up to `end` to SH_RED, from `red` on. `fits`: the stage's weights have all landed, and
 // stay; FITS: that is known, and two tiles are taken at once where all of a warp's have one format.
 template <int NC, typename KIND, bool FITS>
@@ -357,8 +364,7 @@ static __device__ __forceinline__ void tiles_product(md_ctx &ctx, md_stream &s, 
         red += n * TILE_RED(NC);
         lane_next<NC, KIND>(s, tiles, x, n);
     }
-    // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
-    if (!FITS && !fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
+    if (!FITS && !fits) round_release<KIND>(ctx, s, tiles, end);
 }
 
 // The sum of a row over `count` of the warps that share a tile, in their order; `at`: the first one's.

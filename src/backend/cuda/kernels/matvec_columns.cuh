@@ -81,6 +81,5 @@ static __device__ __forceinline__ void slices_product(md_ctx &ctx, md_stream &s,
         red += TILE_RED(NC);
         lane_next<NC, KIND>(s, tiles, x, 1);
     }
-    // Behind these tiles comes a barrier: nothing that others need may be kept back until then.
-    if (!fits) s = stream_turn(s, min(x.at, tiles.end), min(x.at, tiles.end) - 1, ctx.lane, ctx.p->deadline_us);
+    if (!fits) round_release<KIND>(ctx, s, tiles, end);
 }
