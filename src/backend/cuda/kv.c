@@ -9,8 +9,8 @@
 // several sequences over the workers, so that few have blocks of two of them.
 #define HOME_STRIDE 0x9e3779b9u
 
-// Where a cache's first block lies follows from its seat, the first that is free: an only sequence's is with the workers
-// that the layout spares for attention (src/plan/layout.c). The last seat may be shared.
+// Where a cache's first block lies follows from its seat, the first that is free: an only sequence's is with the
+// workers that the layout spares for attention (src/plan/layout.c). The last seat may be shared.
 #define SEATS 64
 static void seat_take(md_cuda_engine *engine, md_cuda_kv *kv) {
     while (kv->seat + 1 < SEATS && engine->seats >> kv->seat & 1) kv->seat++;
