@@ -48,11 +48,12 @@ typedef struct md_cuda_engine {
     uint32_t blocks;             // attention blocks they have room for
     uint64_t arena_bytes, weight_bytes;
     md_cuda_prefill prefill;
-    uint32_t epoch;                               // of the next step; a multiple of the stage count
-    uint16_t *logits_host;                        // pinned, [columns][vocab]
-    uint32_t *mailbox;                            // pinned: {steps done, cancel}, then each step's tokens
-    CUdeviceptr mailbox_at;                       // the same, as the device sees it
-    uint64_t seats;                               // a bit each, those of open caches (kv.c)
+    uint32_t epoch;         // of the next step; a multiple of the stage count
+    uint16_t *logits_host;  // pinned, [columns][vocab]
+    uint32_t *mailbox;      // pinned: {steps done, cancel}, then each step's tokens
+    CUdeviceptr mailbox_at; // the same, as the device sees it
+    uint64_t seats;         // a bit each, those of open caches (kv.c)
+
     uint32_t delay_seed, drop_worker, drop_stage; // fault injection of tests, 0 = none; see md_cuda_inject
     bool inject;
     bool in_burst; // md_cuda_burst is under way; by whoever holds the lock
