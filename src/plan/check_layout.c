@@ -143,6 +143,7 @@ static md_status check_runs(checker *c, uint32_t s) {
     for (uint32_t w = 0; w < c->layout->workers; w++) {
         const md_run *run = &c->layout->run[(size_t)s * c->layout->workers + w];
         uint32_t first = run->first_item;
+        if (run->item_count > items) return wrong(c, s, "item_count of worker", w, run->item_count, items);
         if (first > (run->item_count ? items - 1 : 0))
             return wrong(c, s, "first_item of worker", w, first, run->item_count ? items - 1 : 0);
         if (run->item_count > items - first)

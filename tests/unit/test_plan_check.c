@@ -286,6 +286,13 @@ static void damage_layout(fixture *f, const md_tile_codec *codec) {
         damage_all(f, map_fields, COUNT(map_fields), layout->stage[s].map, 3, sizeof(md_row_map));
     }
     damage_all(f, run_fields, COUNT(run_fields), layout->run, stages * WORKERS, sizeof(md_run));
+    for (size_t s = 0; s < stages; s++) { // two fields at once, where each alone is seen by the other
+        md_run *run = &layout->run[s * WORKERS], kept = *run;
+        if (layout->stage[s].items) continue;
+        run->first_item = 10, run->item_count = 1;
+        must_be_refused(f, &run_fields[0], s, "an item of a stage that has none");
+        *run = kept;
+    }
     damage_all(f, word_fields, COUNT(word_fields), layout->worker_offset, WORKERS, 8);
     damage_all(f, word_fields, COUNT(word_fields), layout->worker_bytes, WORKERS, 8);
     end(f, 1500);
