@@ -548,14 +548,14 @@ static void gate_inject(void) {
 
 int main(int argc, char **argv) {
     md_error err;
-    if (argc < 3) return 2;
+    if (argc < 3) return puts("gpu_gates GATE MODEL ...: see the head of tests/gpu/gates.c"), 2;
     path_of_model = argv[2];
     check(md_snapshot_open(argv[2], &model, &err), &err, argv[2]);
     check(md_plan_build(model, &plan, &err), &err, "plan");
     const char *name = argv[1];
     if (strcmp(name, "golden") == 0 && argc > 5)
         gate_golden(argv[3], argv[4], (uint32_t)atoi(argv[5]));
-    else if (strcmp(name, "equal") == 0 && argc > 4)
+    else if (strcmp(name, "equal") == 0 && argc > 4 && atoi(argv[3]) > 0)
         gate_equal((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), argc > 5 ? (uint32_t)atoi(argv[5]) : 0);
     else if (strcmp(name, "graph") == 0 && argc > 3)
         gate_graph((uint32_t)atoi(argv[3]));
@@ -592,7 +592,7 @@ int main(int argc, char **argv) {
     else if (strcmp(name, "inject") == 0)
         gate_inject();
     else
-        return 2;
+        return puts("no such gate, or not what it takes"), 2;
     md_plan_free(plan);
     md_snapshot_close(model);
     return failures ? 1 : 0;

@@ -191,5 +191,5 @@ struct md_kv_layer;
 #if HAS_RING
 #define RING_SEGMENTS (md_map::segments)
 #define RING_UNITS (RING_SEGMENTS * SEGMENT_UNITS)
-static_assert(md_map::room >= 2 && largest_block(false) * UNIT <= SEGMENT_BYTES, "no room for the ring");
+static_assert(md_map::segments >= 2 && largest_block(false) * UNIT <= SEGMENT_BYTES, "no room for the ring");
 #endif
