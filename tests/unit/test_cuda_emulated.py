@@ -66,8 +66,8 @@ def main():
         gates(folder, "equal", groups, "1", "1")
         gates(folder, "reference", groups, "4", "cpu-resident", "1e-3")
         gates(folder, "context", groups, "130")
-        disorder(folder, (1, 2), "equal", groups, "1", "3", "1")  # one column
-        disorder(folder, (3, 4), "equal", groups, "1", "3")
+        disorder(folder, (1,), "equal", groups, "1", "3", "1")  # one column
+        disorder(folder, (3,), "equal", groups, "1", "3")
         disorder(folder, (5,), "prefill", groups, "17")
         # Eight warps' shares of two tiles of the head are longer than this ring, as on Llama-3.2-3B with several sequences.
         tall = synthetic(folder, "short-ring", {"group_size": 64, "bits": 8, "mode": "affine"}, num_hidden_layers=1, hidden_size=1024,
