@@ -555,24 +555,24 @@ int main(int argc, char **argv) {
     const char *name = argv[1];
     if (strcmp(name, "golden") == 0 && argc > 5)
         gate_golden(argv[3], argv[4], (uint32_t)atoi(argv[5]));
-    else if (strcmp(name, "equal") == 0 && argc > 4 && atoi(argv[3]) > 0)
-        gate_equal((uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), argc > 5 ? (uint32_t)atoi(argv[5]) : 0);
+    else if (strcmp(name, "equal") == 0 && argc > 4)
+        gate_equal(count_of(argv[3]), (uint32_t)atoi(argv[4]), argc > 5 ? (uint32_t)atoi(argv[5]) : 0);
     else if (strcmp(name, "graph") == 0 && argc > 3)
-        gate_graph((uint32_t)atoi(argv[3]));
+        gate_graph(count_of(argv[3]));
     else if (strcmp(name, "host") == 0)
         gate_host();
     else if (strcmp(name, "nan") == 0)
         gate_nan();
     else if (strcmp(name, "reference") == 0 && argc > 5)
-        gate_reference((uint32_t)atoi(argv[3]), argv[4], atof(argv[5]));
+        gate_reference(count_of(argv[3]), argv[4], atof(argv[5]));
     else if (strcmp(name, "logits") == 0 && argc > 5)
-        write_logits((uint32_t)atoi(argv[3]), argv[4], argv[5]);
+        write_logits(count_of(argv[3]), argv[4], argv[5]);
     else if (strcmp(name, "burst") == 0 && argc > 3)
-        gate_burst((uint32_t)atoi(argv[3]));
+        gate_burst(count_of(argv[3]));
     else if (strcmp(name, "cancel") == 0)
         gate_cancel();
     else if (strcmp(name, "sampling") == 0 && argc > 4)
-        gate_sampling(argv[2], (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
+        gate_sampling(argv[2], count_of(argv[3]), (uint32_t)atoi(argv[4]));
     else if (strcmp(name, "context") == 0)
         gate_context(argc - 3, argv + 3);
     else if (strcmp(name, "deep") == 0 && argc > 4)

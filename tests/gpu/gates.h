@@ -4,12 +4,20 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "backend/backend.h"
 
 void gate(bool ok, const char *text);                                // a line; counts failures
 void check(md_status status, const md_error *err, const char *what); // what has to work: else the end
 double now(void);
+// A number of steps or tokens; with none a gate would test nothing, and pass.
+static inline uint32_t count_of(const char *text) {
+    const int n = atoi(text);
+    if (n < 1) printf("found %s, expected a number of steps or tokens\n", text), exit(2);
+    return (uint32_t)n;
+}
 md_engine *open_engine(const char *name, uint32_t groups); // "resident", "ops-graph", "cpu-ops", ...
 md_kv *open_kv(md_engine *engine, uint32_t context);
 bool collect(void *user, uint32_t token); // on_token: into the uint64_t digest *user
